@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::loopback::{Act, Server, chunk, last_chunk, stream_head, whole};
+use crate::loopback::{Act, Server, chunk, stream_head, whole};
 
 fn http(change: impl FnOnce(&mut HttpOptions)) -> Http {
     let mut options = HttpOptions::default();
@@ -117,16 +117,27 @@ async fn too_many_headers_and_nonsense_are_malformed() {
 }
 
 #[tokio::test]
-async fn silence_ends_after_the_idle_time_and_a_drip_counts_as_life() {
-    let quick = |o: &mut HttpOptions| o.idle_timeout = Duration::from_millis(60);
+async fn silence_before_the_head_ends_after_the_idle_time() {
     let server = Server::saying(vec![Act::Hang]).await;
-    let err = exchange(&http(quick), &server.url).await.unwrap_err();
+    let err = exchange(&http(|o| o.idle_timeout = Duration::from_millis(60)), &server.url).await.unwrap_err();
     assert!(matches!(err, HttpError::Idle { .. }), "{err}");
-    let server = Server::saying(vec![stream_head(), chunk("a"), Act::Hang]).await;
-    assert!(matches!(exchange(&http(quick), &server.url).await, Err(HttpError::Idle { .. })));
-    let drip: Vec<Act> = [stream_head()].into_iter().chain((0..50).map(|_| chunk("x"))).chain([last_chunk()]).collect();
-    let server = Server::saying(drip).await;
-    assert_eq!(exchange(&http(quick), &server.url).await.unwrap().1.len(), 50);
+}
+
+/// A body that gives one byte after each pause, on a clock that stands still otherwise.
+fn dripping(pauses: &[u64]) -> HttpBody {
+    let pauses = pauses.to_vec();
+    let stream = futures_util::stream::unfold(pauses.into_iter(), |mut pauses| async move {
+        tokio::time::sleep(Duration::from_secs(pauses.next()?)).await;
+        Some((Ok(Bytes::from_static(b"x")), pauses))
+    });
+    HttpBody { stream: Box::pin(stream), http: http(|_| ()), host: "h".into(), read: 0, idle: None, done: false }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_in_the_body_ends_after_the_idle_time_and_a_drip_counts_as_life() {
+    assert_eq!(read(dripping(&[100; 50])).await.unwrap().len(), 50);
+    let err = read(dripping(&[100, 119, 121, 1])).await.unwrap_err();
+    assert_eq!(err, HttpError::Idle { host: "h".into(), seconds: 120 });
 }
 
 #[tokio::test]

@@ -224,7 +224,7 @@ impl Stream for Answer<'_> {
                     Poll::Ready(Ok(true)) => {}
                     Poll::Ready(Ok(false)) => this.end(None),
                     Poll::Ready(Err(err)) => this.end(Some(err)),
-                    Poll::Pending if !this.batch.is_empty() && !this.decoder.ended() => {}
+                    Poll::Pending if this.batch.len() > usize::from(this.decoder.ended()) => {}
                     Poll::Pending => return Poll::Pending,
                 },
                 State::Over => return Poll::Ready(this.failed.take().map(Err)),
@@ -309,3 +309,7 @@ impl Reading {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "provider_tests.rs"]
+mod tests;

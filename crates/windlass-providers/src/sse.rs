@@ -212,8 +212,8 @@ impl SseDecoder {
         let result = if had_data {
             let name = name.unwrap_or(&self.name);
             on_event(SseEvent {
-                name: if name.is_empty() { Cow::Borrowed("message") } else { String::from_utf8_lossy(name) },
-                data: String::from_utf8_lossy(data.unwrap_or(&self.data)),
+                name: if name.is_empty() { Cow::Borrowed("message") } else { text(name) },
+                data: text(data.unwrap_or(&self.data)),
             })
         } else {
             Ok(())
@@ -258,6 +258,14 @@ impl SseDecoder {
         self.partial = Vec::new();
         self.data = Vec::new();
         error
+    }
+}
+
+/// The bytes as text. Valid text, nearly all there is, goes through the fast check and stays borrowed.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
     }
 }
 
