@@ -9,7 +9,7 @@ use crate::ask::{About, Ask};
 use crate::budget::Spent;
 use crate::event::{Event, EventKind};
 use crate::id::RunId;
-use crate::message::{Message, ToolCall, ToolResult};
+use crate::message::{Message, Part, ToolCall, ToolResult};
 use crate::outcome::Phase;
 use crate::tool::WireSlot;
 
@@ -19,6 +19,7 @@ pub struct Entry(Arc<Inner>);
 
 struct Inner {
     message: Message,
+    bytes: usize,
     wire: WireSlot,
 }
 
@@ -26,7 +27,14 @@ impl Entry {
     /// Wraps a message.
     #[must_use]
     pub fn new(message: Message) -> Self {
-        Self(Arc::new(Inner { message, wire: WireSlot::default() }))
+        let bytes = weigh(&message);
+        Self(Arc::new(Inner { message, bytes, wire: WireSlot::default() }))
+    }
+
+    /// About how many bytes it takes on a wire, for counting tokens.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
     }
 
     /// Where an encoder keeps its bytes.
@@ -41,6 +49,20 @@ impl Deref for Entry {
     fn deref(&self) -> &Message {
         &self.0.message
     }
+}
+
+/// Bytes of a message: what is said, plus a little for its frame.
+fn weigh(message: &Message) -> usize {
+    const FRAME: usize = 32;
+    let part = |part: &Part| match part {
+        Part::Text { text } => text.len(),
+        Part::Reasoning { text, opaque } => text.len() + opaque.as_ref().map_or(0, |state| state.to_string().len()),
+        // An image is billed by its size on screen; its base64 is a generous bound of that.
+        Part::Image { data, .. } => data.len() / 8,
+        Part::Call(call) => call.name.len() + call.args.to_string().len() + FRAME,
+        Part::Result(result) => result.text.len() + FRAME,
+    };
+    message.parts.iter().map(part).sum::<usize>() + FRAME
 }
 
 /// Everything a session's log says, folded.
@@ -229,7 +251,7 @@ pub fn unpaired(entries: &[Entry]) -> Option<String> {
             .parts
             .iter()
             .filter_map(|part| match part {
-                crate::message::Part::Result(result) => Some(&result.id),
+                Part::Result(result) => Some(&result.id),
                 _ => None,
             })
             .collect();

@@ -5,7 +5,7 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::event::{Order, VERSION};
 use crate::id::{CallId, SessionId, TraceId};
-use crate::message::{Origin, Part, Role};
+use crate::message::{Origin, Role};
 use crate::outcome::{FailReason, Outcome};
 
 fn event(seq: u64, kind: EventKind) -> Event {

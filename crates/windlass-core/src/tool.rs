@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ask::{Answer, Question};
-use crate::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
+use crate::message::{ArtifactRef, ErrorCategory};
+use crate::store::StoreError;
+use crate::turn::{Planned, Settled};
 use crate::workspace::{Artifacts, FileChange, FileError, FileErrorKind, Files, ProcessEnd, Processes};
 use crate::{BoxFuture, CancellationToken};
 
@@ -317,8 +319,8 @@ impl WireSlot {
 pub trait Toolbox: Send + Sync {
     /// The tools on offer.
     fn tools(&self) -> &ToolSet;
-    /// Judges, logs and runs calls of one step; exactly one result for each, in call order.
-    fn call<'a>(&'a self, calls: Vec<ToolCall>) -> BoxFuture<'a, Result<Vec<ToolResult>, crate::store::StoreError>>;
+    /// Judges, logs and runs the calls of one step; exactly one result for each, in call order.
+    fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>>;
 }
 
 /// The names other systems use for our tools; accepted in rules and imports (spec 4.5).
