@@ -105,6 +105,13 @@ mod tests {
     }
 
     #[test]
+    fn the_certificates_of_a_ca_file_are_found_among_other_text() {
+        let pem = include_str!("../tests/test-root.pem");
+        let both = format!("# our own root\n{pem}\n{pem}");
+        assert_eq!(parse_roots(both.as_bytes()).unwrap().len(), 2);
+    }
+
+    #[test]
     fn a_bad_ca_file_is_refused_with_a_reason() {
         assert!(parse_roots(b"").unwrap_err().contains("no certificate"));
         assert!(parse_roots(b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n").is_err());

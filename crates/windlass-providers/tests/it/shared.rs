@@ -75,6 +75,11 @@ fn recorded_streams_read_as_the_vendors_own_libraries_read_them() {
         for size in [1, 7, 64, 4096] {
             assert_eq!(read(protocol, &Quirks::NONE, body.chunks(size)), whole, "{id} in pieces of {size}");
         }
+        let windows = format!(
+            "\u{feff}{}",
+            row["response"]["body"].as_str().unwrap().replace("\r\n", "\n").replace('\n', "\r\n")
+        );
+        assert_eq!(read(protocol, &Quirks::NONE, [windows.as_bytes()]), whole, "{id} with a mark and CRLF");
         checked += 1;
         let differences = differences(protocol, &whole, expect);
         match ON_PURPOSE.iter().find(|(known, _)| id == *known) {
