@@ -1,5 +1,8 @@
 //! The one door to this machine.
 
+pub mod artifact;
 pub mod clock;
+pub mod exec;
+mod private;
 mod search;
 pub mod workspace;
