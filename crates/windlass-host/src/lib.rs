@@ -5,4 +5,6 @@ pub mod clock;
 pub mod exec;
 mod private;
 mod search;
+pub mod secret;
+pub mod session_log;
 pub mod workspace;
