@@ -1,0 +1,273 @@
+//! Holding the output of a command in bounded memory: its head and its tail, and, once it is larger than
+//! that, all of it in an artifact. Output is bytes here; it becomes text at the very end, lossily.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_core::message::ArtifactRef;
+use windlass_core::workspace::{ArtifactWriter, Artifacts};
+
+use super::Sink;
+
+/// How many bytes are looked at to show the latest lines.
+const LATEST_BYTES: usize = 2048;
+/// How many of the latest lines are shown.
+const LATEST_LINES: usize = 8;
+/// How often progress is told at most.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// What remains of the output of a finished command.
+#[derive(Debug)]
+pub(super) struct Captured {
+    /// With a line in the place of what was left out. Bytes that are no UTF-8 are replaced.
+    pub(super) text: String,
+    /// How many bytes the command wrote.
+    pub(super) total: u64,
+    /// All of it, when it was larger than what is kept here.
+    pub(super) artifact: Option<ArtifactRef>,
+}
+
+/// Output while it arrives.
+pub(super) struct Capture<'a> {
+    head: Vec<u8>,
+    head_max: usize,
+    tail: VecDeque<u8>,
+    tail_max: usize,
+    total: u64,
+    artifacts: Option<&'a dyn Artifacts>,
+    spill: Spill,
+    progress: &'a (dyn Fn(&str) + Send + Sync),
+    told: Instant,
+    untold: bool,
+}
+
+enum Spill {
+    NotNeeded,
+    Open(Box<dyn ArtifactWriter>),
+    /// It could not be written; the words say why.
+    Failed(String),
+}
+
+impl<'a> Capture<'a> {
+    /// Keeps `keep` bytes, half from the beginning and half from the end.
+    pub(super) fn new(
+        keep: usize,
+        artifacts: Option<&'a dyn Artifacts>,
+        progress: &'a (dyn Fn(&str) + Send + Sync),
+    ) -> Self {
+        let head_max = keep / 2;
+        Self {
+            head: Vec::new(),
+            head_max,
+            tail: VecDeque::new(),
+            tail_max: keep - head_max,
+            total: 0,
+            artifacts,
+            spill: Spill::NotNeeded,
+            progress,
+            told: Instant::now(),
+            untold: false,
+        }
+    }
+
+    /// Writing straight from here blocks only as long as copying into the page cache takes; another thread
+    /// for it would cost every command more than it saves a few.
+    fn spill(&mut self, bytes: &[u8]) {
+        let Some(artifacts) = self.artifacts else { return };
+        let written = match &mut self.spill {
+            Spill::Open(writer) => writer.write(bytes),
+            Spill::NotNeeded => artifacts.create().and_then(|mut writer| {
+                writer.write(&self.head)?;
+                let (front, back) = self.tail.as_slices();
+                writer.write(front)?;
+                writer.write(back)?;
+                writer.write(bytes)?;
+                self.spill = Spill::Open(writer);
+                Ok(())
+            }),
+            Spill::Failed(_) => return,
+        };
+        if let Err(err) = written {
+            // A full disk must not end the command: what is in memory still reaches the model, and it is told.
+            self.spill = Spill::Failed(err.0);
+        }
+    }
+
+    /// The last lines so far, for showing progress.
+    fn latest(&self) -> String {
+        let skip = (self.head.len() + self.tail.len()).saturating_sub(LATEST_BYTES);
+        let bytes: Vec<u8> = self.head.iter().chain(&self.tail).skip(skip).copied().collect();
+        let text = String::from_utf8_lossy(whole_from(&bytes, skip > 0));
+        let text = text.trim_end();
+        let starts = text.rmatch_indices('\n').nth(LATEST_LINES - 1);
+        starts.map_or(text, |(at, _)| &text[at + 1..]).to_owned()
+    }
+
+    pub(super) fn finish(self) -> Captured {
+        let (artifact, lost) = match self.spill {
+            Spill::NotNeeded => (None, None),
+            Spill::Failed(why) => (None, Some(why)),
+            Spill::Open(writer) => match writer.finish() {
+                Ok(artifact) => (Some(artifact), None),
+                Err(err) => (None, Some(err.0)),
+            },
+        };
+        let (mut head, tail) = (self.head, Vec::from(self.tail));
+        if self.total == (head.len() + tail.len()) as u64 {
+            head.extend_from_slice(&tail);
+            // The common case is valid text, which then is not copied again.
+            let text =
+                String::from_utf8(head).unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
+            return Captured { text, total: self.total, artifact };
+        }
+        // A cut inside a character would show as damage that the command did not make.
+        let (head, tail) = (whole_until(&head), whole_from(&tail, true));
+        let left_out = self.total - (head.len() + tail.len()) as u64;
+        let lost = lost.map(|why| format!(" and could not be stored: {why}")).unwrap_or_default();
+        let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+        let text = format!("{head}\n[... {left_out} bytes left out{lost} ...]\n{tail}");
+        Captured { text, total: self.total, artifact }
+    }
+}
+
+impl Sink for Capture<'_> {
+    fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        if self.total > (self.head_max + self.tail_max) as u64 {
+            self.spill(bytes);
+        }
+        let room = self.head_max - self.head.len();
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(first);
+        let last = &rest[rest.len().saturating_sub(self.tail_max)..];
+        let excess = (self.tail.len() + last.len()).saturating_sub(self.tail_max);
+        self.tail.drain(..excess);
+        self.tail.extend(last);
+        self.untold = true;
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.untold.then(|| self.told + PROGRESS_EVERY)
+    }
+
+    fn tell(&mut self) {
+        (self.progress)(&self.latest());
+        self.told = Instant::now();
+        self.untold = false;
+    }
+}
+
+/// The bytes without a character that is cut off at their end.
+fn whole_until(bytes: &[u8]) -> &[u8] {
+    let lead = bytes.iter().rev().take(4).position(|byte| byte & 0xC0 != 0x80);
+    let Some(back) = lead else { return bytes };
+    let at = bytes.len() - 1 - back;
+    let needed = match bytes[at] {
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => 1,
+    };
+    if back + 1 < needed { &bytes[..at] } else { bytes }
+}
+
+/// The bytes without the rest of a character that began before them.
+pub(super) fn whole_from(bytes: &[u8], cut: bool) -> &[u8] {
+    let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80);
+    let skip = if cut { rest.count() } else { 0 };
+    &bytes[skip..]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::artifact::ArtifactDir;
+
+    #[track_caller]
+    fn check(chunks: &[&str], expect: &str) {
+        let mut capture = Capture::new(8, None, &|_| {});
+        for chunk in chunks {
+            capture.push(chunk.as_bytes());
+        }
+        assert_eq!(capture.finish().text, expect);
+    }
+
+    #[test]
+    fn head_and_tail_are_kept_and_the_gap_is_counted() {
+        check(&[], "");
+        check(&["abc"], "abc");
+        check(&["abcd", "efgh"], "abcdefgh");
+        check(&["abcd", "e", "fghi"], "abcd\n[... 1 bytes left out ...]\nfghi");
+        check(&["abcdefghijkl"], "abcd\n[... 4 bytes left out ...]\nijkl");
+    }
+
+    #[test]
+    fn a_character_cut_by_the_bound_is_left_out_whole() {
+        check(&["abcéxxxxéyz"], "abc\n[... 6 bytes left out ...]\néyz");
+        check(&["abcdxxxxxé€"], "abcd\n[... 7 bytes left out ...]\n€");
+    }
+
+    #[test]
+    fn larger_output_becomes_an_artifact_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = ArtifactDir::new(dir.path().join("artifacts"));
+        let mut capture = Capture::new(8, Some(&artifacts), &|_| {});
+        capture.push(b"01234567");
+        assert!(matches!(capture.spill, Spill::NotNeeded));
+        capture.push(b"89abcdef");
+        capture.push(b"ghij");
+        let artifact = capture.finish().artifact.unwrap();
+        assert_eq!(artifact.bytes, 20);
+        assert_eq!(artifacts.read(&artifact.id, 0, 99).unwrap(), b"0123456789abcdefghij");
+    }
+
+    #[test]
+    fn an_artifact_that_cannot_be_written_is_said_and_the_ends_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let artifacts = ArtifactDir::new(dir.path().join("file/artifacts"));
+        let mut capture = Capture::new(8, Some(&artifacts), &|_| {});
+        capture.push(b"0123456789");
+        let captured = capture.finish();
+        assert_eq!(captured.artifact, None);
+        assert!(captured.text.starts_with("0123\n[... 2 bytes left out and could not be stored"), "{}", captured.text);
+    }
+
+    #[test]
+    fn progress_shows_the_last_lines() {
+        let mut capture = Capture::new(100_000, None, &|_| {});
+        for line in 1..=20 {
+            capture.push(format!("line {line}\n").as_bytes());
+        }
+        let latest = capture.latest();
+        assert!(latest.starts_with("line 13\n") && latest.ends_with("line 20"), "{latest}");
+        capture.push(&[b'x'; 10_000]);
+        assert!(capture.latest().len() <= LATEST_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_kept_in_the_artifact_or_in_the_text(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let artifacts = ArtifactDir::new(dir.path().to_owned());
+            let mut capture = Capture::new(11, Some(&artifacts), &|_| {});
+            for chunk in &chunks {
+                capture.push(chunk);
+            }
+            let all = chunks.concat();
+            let captured = capture.finish();
+            prop_assert_eq!(captured.total, all.len() as u64);
+            match captured.artifact {
+                Some(artifact) => prop_assert_eq!(artifacts.read(&artifact.id, 0, 999).unwrap(), all),
+                None => prop_assert_eq!(captured.text, String::from_utf8_lossy(&all).into_owned()),
+            }
+        }
+    }
+}
