@@ -1,1 +1,34 @@
-//! placeholder
+//! The words everyone shares, the ports, and every decision that needs no IO.
+//!
+//! A tour, in the order of one run:
+//! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former.
+//! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
+//! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
+//! [`budget`] says when to stop. [`validator`] says whether it is done.
+//! [`store`], [`workspace`] and [`clock`] are the machine as the engine sees it.
+//!
+//! Nothing in this crate reads a file, a clock or the environment, or starts anything.
+
+pub mod ask;
+pub mod budget;
+pub mod clock;
+pub mod event;
+pub mod gate;
+pub mod history;
+pub mod id;
+pub mod message;
+pub mod outcome;
+pub mod provider;
+pub mod reply;
+pub mod runtime;
+pub mod store;
+pub mod tool;
+pub mod turn;
+pub mod validator;
+pub mod workspace;
+
+/// A boxed future, because ports are used as trait objects.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// A boxed stream, for the same reason.
+pub type BoxStream<'a, T> = std::pin::Pin<Box<dyn futures_core::Stream<Item = T> + Send + 'a>>;
+pub use tokio_util::sync::CancellationToken;

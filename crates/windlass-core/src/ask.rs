@@ -1,0 +1,90 @@
+//! A question to a person: an approval of a call, or the model's own. One object, whichever surface answers it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::AskId;
+use crate::message::ToolCall;
+use crate::tool::Touch;
+
+/// A question to a person.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ask {
+    /// Its id; an answer names it.
+    pub id: AskId,
+    /// What is asked.
+    pub about: About,
+    /// Only a live human answer to this exact call counts; no rule, mode or `--yes` answers it.
+    #[serde(default)]
+    pub person: bool,
+    /// When it stops waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum About {
+    /// May this call run?
+    Approval(Box<Approval>),
+    /// The model wants to know something.
+    Question(Question),
+}
+
+/// A call that waits for a person's yes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Approval {
+    /// The exact call.
+    pub call: ToolCall,
+    /// What it would touch.
+    pub touches: Vec<Touch>,
+    /// The rule that asks.
+    pub rule: String,
+    /// Why it is asked.
+    pub reason: String,
+    /// What would change, where it can be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<String>,
+    /// The rule that "always" would add; absent when it may not be answered for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub always: Option<String>,
+}
+
+/// The model's own question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Question {
+    /// What it wants to know.
+    pub text: String,
+    /// Answers it offers; any other text is fine too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+/// What the person said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Answer {
+    /// This once.
+    Once,
+    /// This, and from now on whatever the offered rule matches.
+    Always,
+    /// No.
+    No {
+        /// Told to the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    /// Words, to a question of the model.
+    Text {
+        /// The words.
+        text: String,
+    },
+    /// Nobody answered in time.
+    Expired,
+    /// There is nobody to ask, and the policy is to go on without.
+    Nobody,
+    /// It became pointless: cancelled, or a new prompt came.
+    Abandoned,
+}

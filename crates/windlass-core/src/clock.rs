@@ -1,0 +1,112 @@
+//! Time as a value and as a port, so that a test never waits.
+//! Nothing here looks at a clock; `host` does, and tests bring their own.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::BoxFuture;
+
+/// A moment, in whole milliseconds, written as RFC 3339 in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// From milliseconds since 1970; out-of-range values are clamped.
+    #[must_use]
+    pub fn from_millis(millis: i64) -> Self {
+        let min = jiff::Timestamp::MIN.as_millisecond();
+        let max = jiff::Timestamp::MAX.as_millisecond();
+        Self(millis.clamp(min, max))
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// `20261115-031445`: sortable, for ids.
+    #[must_use]
+    pub fn compact(self) -> String {
+        let zoned = self.jiff().to_zoned(jiff::tz::TimeZone::UTC);
+        format!(
+            "{:04}{:02}{:02}-{:02}{:02}{:02}",
+            zoned.year(),
+            zoned.month(),
+            zoned.day(),
+            zoned.hour(),
+            zoned.minute(),
+            zoned.second()
+        )
+    }
+
+    fn jiff(self) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.jiff())
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
+        ser.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(de)?;
+        let at: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+        Ok(Self(at.as_millisecond()))
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+/// The clock of this machine, and its source of chance (ids, jitter).
+pub trait Clock: Send + Sync {
+    /// The wall clock: shown to people, never subtracted.
+    fn now(&self) -> Timestamp;
+    /// Time since some fixed moment; never goes back. Durations are differences of this.
+    fn monotonic(&self) -> Duration;
+    /// Returns after that long. Dropping the future ends the wait.
+    fn sleep(&self, how_long: Duration) -> BoxFuture<'_, ()>;
+    /// 64 unpredictable bits.
+    fn entropy(&self) -> u64;
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_have_three_decimals_and_round_trip() {
+        let at = Timestamp::from_millis(1_794_711_285_007);
+        let text = serde_json::to_string(&at).unwrap();
+        assert_eq!(text, "\"2026-11-15T02:54:45.007Z\"");
+        assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), at);
+        assert_eq!(at.compact(), "20261115-025445");
+    }
+
+    #[test]
+    fn absurd_times_are_clamped_not_fatal() {
+        let _ = Timestamp::from_millis(i64::MAX).to_string();
+        let _ = Timestamp::from_millis(i64::MIN).compact();
+    }
+}

@@ -1,0 +1,395 @@
+//! What happened, in the past tense: one versioned enum that feeds the log and every view of it.
+//! Facts are added here, never in a second enum; a change shows in the checked-in schema.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ask::{Answer, Ask};
+use crate::budget::{Limit, Spent, Usage};
+use crate::clock::Timestamp;
+use crate::gate::Verdict;
+use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
+use crate::message::{Message, ToolCall, ToolResult};
+use crate::outcome::Outcome;
+use crate::validator::{Evidence, Report};
+use crate::workspace::{FileChange, Landed, ProcessEnd, Terms};
+
+/// The version of the envelope and of every kind. A log with a higher one is refused untouched.
+pub const VERSION: u16 = 1;
+
+/// One fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    /// The version it was written by.
+    pub v: u16,
+    /// Its place.
+    #[serde(flatten)]
+    pub order: Order,
+    /// When, by the wall clock; order is by `seq` alone.
+    pub at: Timestamp,
+    /// Whose log.
+    pub session: SessionId,
+    /// In which run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// Ties it to traces of other systems.
+    pub trace: TraceId,
+    /// What.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// A fact's place. Durable ones are numbered without gaps; live ones hang on the durable one before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Order {
+    /// In the log.
+    Durable {
+        /// From 1.
+        seq: u64,
+    },
+    /// Shown and forgotten.
+    Live {
+        /// The last durable one.
+        after: u64,
+        /// From 1 after that.
+        n: u32,
+    },
+}
+
+impl Order {
+    /// The sequence number of a durable one.
+    #[must_use]
+    pub fn seq(self) -> Option<u64> {
+        match self {
+            Self::Durable { seq } => Some(seq),
+            Self::Live { .. } => None,
+        }
+    }
+}
+
+/// What happened. Durable unless marked live.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum EventKind {
+    /// The first line of every log.
+    SessionOpened {
+        /// The workspace's root.
+        workspace: String,
+        /// Who owns the loop.
+        runtime: String,
+        /// The model, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+        /// The version of the program.
+        program: String,
+    },
+    /// A prompt waits for its run.
+    Queued {
+        /// The prompt.
+        prompt: Message,
+    },
+    /// A run began.
+    RunStarted {
+        /// What is asked.
+        prompt: Message,
+    },
+    /// What the run's isolation really is; stated before it starts.
+    TransactionOpened {
+        /// The terms.
+        #[serde(flatten)]
+        terms: Terms,
+    },
+    /// A try of the runtime began.
+    IterationStarted {
+        /// From 1.
+        iteration: u32,
+        /// The foreign agent's own session, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        foreign_session: Option<String>,
+    },
+    /// A committed assistant or injected message.
+    Said {
+        /// The message.
+        message: Message,
+    },
+    /// Live: more text, reasoning or arguments.
+    Delta {
+        /// Of what.
+        of: DeltaOf,
+        /// The piece.
+        text: String,
+    },
+    /// A call was judged and is about to run; logged before its effect.
+    CallStarted {
+        /// The call.
+        call: ToolCall,
+        /// How it was judged.
+        verdict: Verdict,
+        /// By which rule.
+        rule: String,
+    },
+    /// Live: a call shows what it is doing.
+    CallProgress {
+        /// Which.
+        id: CallId,
+        /// The newest output.
+        text: String,
+    },
+    /// A call has its one result.
+    CallFinished {
+        /// The result.
+        result: ToolResult,
+        /// How long it took, in milliseconds.
+        ms: u64,
+    },
+    /// A file was changed by a call.
+    FileChanged {
+        /// By which.
+        call: CallId,
+        /// How.
+        #[serde(flatten)]
+        change: FileChange,
+    },
+    /// A command began.
+    CommandStarted {
+        /// By which call.
+        call: CallId,
+        /// The command line.
+        command: String,
+    },
+    /// A command ended.
+    CommandFinished {
+        /// By which call.
+        call: CallId,
+        /// How.
+        end: ProcessEnd,
+        /// Bytes it wrote.
+        bytes: u64,
+        /// How long it took, in milliseconds.
+        ms: u64,
+    },
+    /// The sandbox refused a connection.
+    ConnectionRefused {
+        /// To whom.
+        host: String,
+        /// By which rule.
+        rule: String,
+    },
+    /// A person is asked.
+    Asked {
+        /// What.
+        ask: Ask,
+    },
+    /// An ask was answered.
+    Answered {
+        /// Which.
+        ask: AskId,
+        /// How.
+        answer: Answer,
+        /// By whom: `person`, `yes_flag`, `policy`, `engine`.
+        by: String,
+    },
+    /// A call was not run.
+    Denied {
+        /// Which.
+        call: CallId,
+        /// By which rule.
+        rule: String,
+        /// Why.
+        reason: String,
+    },
+    /// The session's notes are now these.
+    Noted {
+        /// All of them.
+        text: String,
+    },
+    /// A model call is tried again later.
+    Waited {
+        /// Why, in the provider's words.
+        reason: String,
+        /// The kind of the error.
+        error: String,
+        /// How long, in milliseconds.
+        ms: u64,
+        /// Which try follows.
+        attempt: u32,
+    },
+    /// A model call was booked.
+    Spent {
+        /// Of which model.
+        model: String,
+        /// This call.
+        call: Usage,
+        /// What this call cost, in micro-USD; absent when the price is unknown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_micros: Option<u64>,
+        /// It is our own count.
+        #[serde(default)]
+        estimated: bool,
+        /// The run so far.
+        total: Spent,
+    },
+    /// Four fifths of a limit are used.
+    BudgetWarned {
+        /// Which.
+        limit: Limit,
+    },
+    /// A validator looks.
+    ValidationStarted {
+        /// Which.
+        validator: String,
+    },
+    /// A validator said what it found.
+    Validated {
+        /// Which.
+        validator: String,
+        /// Whether its fail stops the landing.
+        blocking: bool,
+        /// What it found.
+        report: Report,
+    },
+    /// A try of the runtime ended.
+    IterationFinished {
+        /// From 1.
+        iteration: u32,
+        /// Why, in a word.
+        stop: String,
+    },
+    /// A patch was proposed.
+    PatchProposed {
+        /// What it says it does.
+        summary: String,
+        /// The files it names.
+        files: Vec<String>,
+    },
+    /// A proposed patch was checked without being applied.
+    PatchChecked {
+        /// What is wrong with it; empty when nothing is.
+        problems: Vec<String>,
+    },
+    /// A proposed patch was applied.
+    PatchApplied {
+        /// To these files.
+        files: Vec<String>,
+    },
+    /// The changes reached the user's tree.
+    Landed {
+        /// What.
+        #[serde(flatten)]
+        landed: Landed,
+        /// The hash of exactly that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tree_hash: Option<String>,
+    },
+    /// The copy was kept.
+    Kept {
+        /// Under this name.
+        name: String,
+    },
+    /// The copy was thrown away.
+    Discarded {
+        /// Its name.
+        name: String,
+    },
+    /// Changes were taken back.
+    Undone {
+        /// The event they belong to.
+        of: u64,
+        /// These files.
+        files: Vec<String>,
+    },
+    /// Changes were made again.
+    Redone {
+        /// The event they belong to.
+        of: u64,
+        /// These files.
+        files: Vec<String>,
+    },
+    /// Older messages were replaced by a summary.
+    Compacted {
+        /// The first event that stays as it was.
+        kept_from: u64,
+        /// What stands for the rest.
+        summary: String,
+    },
+    /// Another model goes on.
+    ModelSwitched {
+        /// Until now.
+        from: String,
+        /// From now on.
+        to: String,
+    },
+    /// Another runtime or model took over.
+    FailedOver {
+        /// Until now.
+        from: String,
+        /// From now on.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+    /// This session began as a copy of another.
+    Forked {
+        /// Of this one.
+        from: SessionId,
+        /// Up to this event.
+        at_seq: u64,
+    },
+    /// Something a person should know; the run goes on.
+    Warned {
+        /// A stable word for programs.
+        code: String,
+        /// What happened and what to do.
+        text: String,
+    },
+    /// The run ended: exactly one for each run.
+    RunFinished {
+        /// How.
+        outcome: Outcome,
+        /// What it changed, without diffs.
+        files: Vec<FileChange>,
+        /// What it spent.
+        totals: Spent,
+        /// How long it took without waiting for a person, in milliseconds.
+        ms: u64,
+        /// What a landing rests on.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        evidence: Vec<Evidence>,
+        /// Tests, scripts and configs of validators that the run changed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        judge_changed: Vec<String>,
+    },
+    /// The session was closed.
+    SessionClosed {},
+}
+
+/// What a delta is a piece of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeltaOf {
+    /// The answer.
+    Text,
+    /// The reasoning.
+    Reasoning,
+    /// The arguments of a call, by its place in the answer.
+    Arguments(u32),
+}
+
+impl EventKind {
+    /// Live facts are shown and forgotten.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        matches!(self, Self::Delta { .. } | Self::CallProgress { .. })
+    }
+}
+
+/// The schema of [`Event`], as it is checked in.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Event).to_value()
+}
+
+#[cfg(test)]
+#[path = "event_tests.rs"]
+mod tests;

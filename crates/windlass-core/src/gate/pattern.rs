@@ -1,0 +1,122 @@
+//! Glob matching for rules: `*` stays inside a path component, `**` crosses them, `?` is one character.
+//! Linear in the text for each `*`; no regular expression and no allocation.
+
+/// Whether a glob matches a whole path. A path that still holds `..` matches nothing.
+#[must_use]
+pub fn glob_match(pattern: &str, path: &str) -> bool {
+    if path.split('/').any(|part| part == "..") {
+        return false;
+    }
+    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
+    matches(pattern.as_bytes(), path.as_bytes(), false)
+}
+
+/// Whether a pattern matches a whole command; `*` matches anything. `git *` also matches `git` alone.
+pub(super) fn command_match(pattern: &str, command: &str) -> bool {
+    let command = command.trim();
+    matches(pattern.as_bytes(), command.as_bytes(), true)
+        || pattern.strip_suffix(" *").is_some_and(|bare| bare == command)
+}
+
+/// The classic two-pointer match, with one remembered star of each kind.
+fn matches(pattern: &[u8], text: &[u8], star_crosses: bool) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    let mut globstar: Option<(usize, usize)> = None;
+    loop {
+        if pattern[p..].starts_with(b"**") {
+            let mut next = p + 2;
+            // `**/` also matches nothing, so that `**/x` finds `x` at the top.
+            if pattern.get(next) == Some(&b'/') {
+                next += 1;
+            }
+            globstar = Some((next, t));
+            star = None;
+            p = next;
+            continue;
+        }
+        if pattern.get(p) == Some(&b'*') {
+            star = Some((p + 1, t));
+            p += 1;
+            continue;
+        }
+        let hit = match (pattern.get(p), text.get(t)) {
+            (None, None) => return true,
+            (Some(b'?'), Some(c)) => star_crosses || *c != b'/',
+            (Some(want), Some(have)) => want == have,
+            _ => false,
+        };
+        if hit {
+            p += 1;
+            t += 1;
+            continue;
+        }
+        if let Some((after, from)) = star
+            && from < text.len()
+            && (star_crosses || text[from] != b'/')
+        {
+            star = Some((after, from + 1));
+            (p, t) = (after, from + 1);
+            continue;
+        }
+        let Some((after, from)) = globstar else { return false };
+        // After `**/` a match may only begin at the start of a component.
+        let Some(from) = next_start(pattern, after, text, from) else { return false };
+        globstar = Some((after, from));
+        star = None;
+        (p, t) = (after, from);
+    }
+}
+
+fn next_start(pattern: &[u8], after: usize, text: &[u8], from: usize) -> Option<usize> {
+    if from >= text.len() {
+        return None;
+    }
+    if after >= 1 && pattern[after - 1] == b'/' {
+        return text[from..].iter().position(|b| *b == b'/').map(|at| from + at + 1);
+    }
+    Some(from + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, path: &str, expect: bool) {
+        assert_eq!(glob_match(pattern, path), expect, "{pattern} on {path}");
+    }
+
+    #[test]
+    fn globs_match_whole_paths() {
+        check("tests/**", "tests/a/b.rs", true);
+        check("tests/**", "tests/../../x", false);
+        check("tests/**", "testsx/a", false);
+        check("src/*.rs", "src/a.rs", true);
+        check("src/*.rs", "src/a/b.rs", false);
+        check("**/*.md", "README.md", true);
+        check("**/*.md", "a/b/c.md", true);
+        check("**/x/*.md", "a/x/y/x/c.md", true);
+        check("**/b", "a/ab", false);
+        check("a?c", "abc", true);
+        check("a?c", "a/c", false);
+        check("*", "a/b", false);
+        check("**", "a/b", true);
+        check("mcp__*", "mcp__x__y", true);
+        check("a*b*c", "aXbYbZc", true);
+    }
+
+    #[test]
+    fn commands_match_by_prefix_with_a_star() {
+        assert!(command_match("cargo test*", "cargo test --all"));
+        assert!(command_match("git *", "git"));
+        assert!(!command_match("git *", "gitk"));
+        assert!(command_match("rm * -rf", "rm a/b -rf"));
+    }
+
+    #[test]
+    fn many_stars_stay_fast() {
+        let pattern = "a*".repeat(200) + "b";
+        assert!(!glob_match(&pattern, &"a".repeat(20_000)));
+    }
+}

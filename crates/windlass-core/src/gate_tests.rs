@@ -1,0 +1,160 @@
+use super::*;
+
+/// `write path`, `read path`, `bash command`; the verdict and the rule it names.
+#[track_caller]
+fn check_in(gate: &PermissionGate, place: Place, call: &str, expect: &str) {
+    let (verb, rest) = call.split_once(' ').unwrap_or((call, ""));
+    let inside = !rest.starts_with('/') && !rest.starts_with('~');
+    let (tool, effect, touch) = match verb {
+        "read" => ("read_file", Effect::Read, Touch::Read { path: rest.into(), inside }),
+        "write" => ("write_file", Effect::Write, Touch::Write { path: rest.into(), inside }),
+        "bash" => ("bash", Effect::Execute, Touch::Execute { command: rest.into() }),
+        other => panic!("no verb {other}"),
+    };
+    let got = gate.judge(&Proposal { tool, effect, touches: &[touch], place });
+    let shown = format!("{}: {}", format!("{:?}", got.verdict).to_lowercase(), got.rule);
+    assert_eq!(shown, expect, "{call}");
+}
+
+#[track_caller]
+fn check(mode: Mode, call: &str, expect: &str) {
+    check_in(&PermissionGate { mode, rules: vec![] }, Place::default(), call, expect);
+}
+
+/// The gate at its loosest: auto, everything allowed by a managed rule.
+fn loosest() -> PermissionGate {
+    PermissionGate {
+        mode: Mode::Auto,
+        rules: vec![Rule { tool: "*".into(), pattern: None, verdict: Verdict::Allow, level: Level::Managed }],
+    }
+}
+
+#[test]
+fn modes_decide_by_effect() {
+    check(Mode::Plan, "read src/lib.rs", "allow: mode plan");
+    check(Mode::Plan, "write src/lib.rs", "deny: mode plan");
+    check(Mode::Ask, "read src/lib.rs", "allow: mode ask");
+    check(Mode::Ask, "write src/lib.rs", "ask: mode ask");
+    check(Mode::Edit, "write src/lib.rs", "allow: mode edit");
+    check(Mode::Edit, "bash cargo test", "ask: mode edit");
+    check(Mode::Auto, "bash cargo test", "ask: mode auto");
+    let auto = PermissionGate { mode: Mode::Auto, rules: vec![] };
+    check_in(&auto, Place { isolated: true, sandboxed: true }, "bash cargo test", "allow: mode auto");
+}
+
+#[test]
+fn nothing_loosens_the_floor() {
+    let table = [
+        ("write /etc/hosts", "deny: floor: writing outside the workspace"),
+        ("write /home/u/x", "deny: floor: writing outside the workspace"),
+        ("read /home/u/notes.txt", "person: floor: reading outside the workspace"),
+        ("read /usr/include/stdio.h", "allow: managed rule *"),
+        ("write .git/config", "deny: floor: git internals"),
+        ("write sub/.GIT/hooks/pre-commit", "deny: floor: git internals"),
+        ("write .git./config", "deny: floor: git internals"),
+        ("write .windlass/config.toml", "person: floor: agent configuration"),
+        ("write .mcp.json", "person: floor: agent configuration"),
+        ("write .vscode/tasks.json", "person: floor: runs on this machine later"),
+        ("write .github/workflows/ci.yml", "person: floor: runs on this machine later"),
+        ("write .cargo/config.toml", "person: floor: runs on this machine later"),
+        ("write .bashrc", "deny: floor: shell start-up files"),
+        ("read .env", "deny: floor: credentials"),
+        ("write app/.env.production", "deny: floor: credentials"),
+        ("read /home/u/.ssh/config", "deny: floor: credentials"),
+        ("bash cat .env", "deny: floor: credentials"),
+        ("bash sudo make install", "deny: floor: privilege and disk tools"),
+        ("bash ls; /usr/bin/sudo id", "deny: floor: privilege and disk tools"),
+        ("bash git reset --hard HEAD~1", "person: floor: destructive git"),
+        ("bash git clean -fdx", "person: floor: destructive git"),
+        ("bash git push --force", "person: floor: destructive git"),
+        ("bash git checkout -- src", "person: floor: destructive git"),
+        ("bash git stash drop", "person: floor: destructive git"),
+    ];
+    for (call, expect) in table {
+        check_in(&loosest(), Place::default(), call, expect);
+    }
+}
+
+#[test]
+fn a_transaction_frees_what_can_be_thrown_away() {
+    let place = Place { isolated: true, sandboxed: true };
+    check_in(&loosest(), place, "bash git reset --hard", "allow: managed rule *");
+    check_in(&loosest(), place, "write .github/workflows/ci.yml", "allow: managed rule *");
+    check_in(&loosest(), place, "bash git push --force", "person: floor: destructive git");
+    check_in(&loosest(), place, "write .git/hooks/x", "deny: floor: git internals");
+}
+
+#[test]
+fn everyday_files_and_commands_are_free() {
+    for call in [
+        "read .env.example",
+        "read src/credentials.rs",
+        "read docs/secrets.md",
+        "write src/key.rs",
+        "write .gitignore",
+        "write keys.ts",
+        "bash git status",
+        "bash git stash",
+        "bash git checkout -b topic",
+        "bash git restore --staged a",
+        "bash git push origin main",
+        "bash cargo build --release",
+        "bash npm run env",
+    ] {
+        check_in(&loosest(), Place::default(), call, "allow: managed rule *");
+    }
+}
+
+#[test]
+fn the_strictest_matching_rule_counts_and_is_named() {
+    let rule = |text, verdict, level| Rule::parse(text, verdict, level).unwrap_or_else(|err| panic!("{err}"));
+    let gate = PermissionGate {
+        mode: Mode::Ask,
+        rules: vec![
+            rule("write_file(tests/**)", Verdict::Allow, Level::Project),
+            rule("Write(tests/golden/**)", Verdict::Deny, Level::User),
+            rule("Bash(cargo test*)", Verdict::Allow, Level::Session),
+            rule("bash(git *)", Verdict::Allow, Level::User),
+        ],
+    };
+    let check = |call, expect| check_in(&gate, Place::default(), call, expect);
+    check("write tests/a.rs", "allow: project rule write_file(tests/**)");
+    check("write tests/golden/a", "deny: user rule write_file(tests/golden/**)");
+    check("write tests/../../x", "ask: mode ask");
+    check("write src/a.rs", "ask: mode ask");
+    check("bash cargo test -p x", "allow: session rule bash(cargo test*)");
+    check("bash cargo test; rm -rf x", "ask: mode ask");
+    check("bash cargo test $(rm x)", "ask: mode ask");
+    check("bash git log", "allow: user rule bash(git *)");
+    check("bash git -c core.pager=sh log", "ask: mode ask");
+}
+
+#[test]
+fn rules_that_cannot_be_read_say_how_to_write_them() {
+    for bad in ["", "bash(", "bash(x", "(x)", "a b(c)", "bash()"] {
+        let err = Rule::parse(bad, Verdict::Allow, Level::User).map(|_| ()).map_err(|err| err.to_string());
+        assert!(err.is_err_and(|text| text.contains("write_file(docs/**)")), "{bad}");
+    }
+    assert_eq!(Rule::parse("bash(*)", Verdict::Deny, Level::User).map(|r| r.removes("bash")), Ok(true));
+}
+
+#[test]
+fn always_offers_a_rule_that_allows_no_more_than_it_says() {
+    let touches = [Touch::Execute { command: "cargo test -p core".into() }];
+    let proposal = |touches| Proposal { tool: "bash", effect: Effect::Execute, touches, place: Place::default() };
+    assert_eq!(PermissionGate::always_rule(&proposal(&touches)).as_deref(), Some("bash(cargo test*)"));
+    let piped = [Touch::Execute { command: "curl x | sh".into() }];
+    assert_eq!(PermissionGate::always_rule(&proposal(&piped)), None);
+}
+
+#[test]
+fn environment_names_with_secrets_are_kept_back() {
+    for secret in ["OPENAI_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "MYAPIKEY", "AUTH", "npm_config_auth"] {
+        assert!(keeps_secret(secret), "{secret}");
+    }
+    for free in
+        ["PATH", "GIT_AUTHOR_NAME", "XDG_SESSION_ID", "KEYBOARD", "DBUS_SESSION_BUS_ADDRESS", "TOKENIZERS_PARALLELISM"]
+    {
+        assert!(!keeps_secret(free), "{free}");
+    }
+}

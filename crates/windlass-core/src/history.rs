@@ -1,0 +1,268 @@
+//! The fold of a session's durable events: messages for the model, open calls and asks, totals, notes, the phase.
+//! There is no second saved state: resuming is loading and folding. No message list it gives holds a call without
+//! its result.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::ask::{About, Ask};
+use crate::budget::Spent;
+use crate::event::{Event, EventKind};
+use crate::id::RunId;
+use crate::message::{Message, Part, ToolCall, ToolResult};
+use crate::outcome::Phase;
+use crate::tool::WireSlot;
+
+/// One message of the history, shared, with a place for its wire form.
+#[derive(Clone)]
+pub struct Entry(Arc<Inner>);
+
+struct Inner {
+    message: Message,
+    bytes: usize,
+    wire: WireSlot,
+}
+
+impl Entry {
+    /// Wraps a message.
+    #[must_use]
+    pub fn new(message: Message) -> Self {
+        let bytes = weigh(&message);
+        Self(Arc::new(Inner { message, bytes, wire: WireSlot::default() }))
+    }
+
+    /// About how many bytes it takes on a wire, for counting tokens.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Where an encoder keeps its bytes.
+    #[must_use]
+    pub fn wire(&self) -> &WireSlot {
+        &self.0.wire
+    }
+}
+
+impl Deref for Entry {
+    type Target = Message;
+    fn deref(&self) -> &Message {
+        &self.0.message
+    }
+}
+
+/// Bytes of a message: what is said, plus a little for its frame.
+fn weigh(message: &Message) -> usize {
+    const FRAME: usize = 32;
+    let part = |part: &Part| match part {
+        Part::Text { text } => text.len(),
+        Part::Reasoning { text, opaque } => text.len() + opaque.as_ref().map_or(0, |state| state.to_string().len()),
+        // An image is billed by its size on screen; its base64 is a generous bound of that.
+        Part::Image { data, .. } => data.len() / 8,
+        Part::Call(call) => call.name.len() + call.args.to_string().len() + FRAME,
+        Part::Result(result) => result.text.len() + FRAME,
+    };
+    message.parts.iter().map(part).sum::<usize>() + FRAME
+}
+
+/// Everything a session's log says, folded.
+#[derive(Default)]
+pub struct History {
+    entries: Arc<Vec<Entry>>,
+    /// Calls of the last assistant message, each with its result once it has one.
+    open: Vec<(ToolCall, Option<ToolResult>)>,
+    started: usize,
+    asks: Vec<Ask>,
+    run: Option<RunId>,
+    runs: u64,
+    ask_count: u64,
+    last_seq: u64,
+    run_spent: Spent,
+    total: Spent,
+    notes: String,
+    model: Option<String>,
+    ended: bool,
+}
+
+impl History {
+    /// Takes one durable event. Live ones change nothing.
+    pub fn apply(&mut self, event: &Event) {
+        let Some(seq) = event.order.seq() else { return };
+        self.last_seq = seq;
+        match &event.kind {
+            EventKind::SessionOpened { model, .. } => self.model.clone_from(model),
+            EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
+            EventKind::RunStarted { prompt } => {
+                self.close_open("the run ended before it had a result");
+                self.asks.clear();
+                self.run.clone_from(&event.run);
+                self.runs += 1;
+                self.run_spent = Spent::default();
+                self.push(prompt.clone());
+            }
+            EventKind::Said { message } => {
+                self.close_open("the session went on before it had a result");
+                self.open = message.calls().map(|call| (call.clone(), None)).collect();
+                self.started = 0;
+                if !message.parts.is_empty() {
+                    self.push(message.clone());
+                }
+            }
+            EventKind::CallStarted { .. } => self.started += 1,
+            EventKind::CallFinished { result, .. } => self.settle(result),
+            EventKind::Asked { ask } => {
+                self.ask_count += 1;
+                self.asks.push(ask.clone());
+            }
+            EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
+            EventKind::Noted { text } => self.notes.clone_from(text),
+            EventKind::Spent { total, .. } => self.run_spent = *total,
+            EventKind::RunFinished { totals, .. } => {
+                self.close_open("the run ended before it had a result");
+                self.total.add(totals);
+                self.run_spent = Spent::default();
+                self.run = None;
+                self.asks.clear();
+            }
+            EventKind::SessionClosed {} => self.ended = true,
+            _ => {}
+        }
+    }
+
+    /// The messages, every call paired. Shared: drop it before the next `apply`, or the list is copied.
+    #[must_use]
+    pub fn entries(&self) -> Arc<Vec<Entry>> {
+        self.entries.clone()
+    }
+
+    /// Calls that have no result yet.
+    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.open.iter().filter(|(_, result)| result.is_none()).map(|(call, _)| call)
+    }
+
+    /// Asks that wait for an answer.
+    #[must_use]
+    pub fn open_asks(&self) -> &[Ask] {
+        &self.asks
+    }
+
+    /// The run that has not ended, if any.
+    #[must_use]
+    pub fn open_run(&self) -> Option<&RunId> {
+        self.run.as_ref()
+    }
+
+    /// What the open run has spent.
+    #[must_use]
+    pub fn run_spent(&self) -> Spent {
+        self.run_spent
+    }
+
+    /// What all ended runs have spent.
+    #[must_use]
+    pub fn total(&self) -> Spent {
+        self.total
+    }
+
+    /// How many runs were started.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// How many asks there were.
+    #[must_use]
+    pub fn ask_count(&self) -> u64 {
+        self.ask_count
+    }
+
+    /// The last sequence number.
+    #[must_use]
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// The notes.
+    #[must_use]
+    pub fn notes(&self) -> &str {
+        &self.notes
+    }
+
+    /// The model in use.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// What the session is doing.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        if self.ended {
+            return Phase::Ended;
+        }
+        match self.asks.last().map(|ask| &ask.about) {
+            Some(About::Approval(_)) => return Phase::WaitingForConfirmation,
+            Some(About::Question(_)) => return Phase::WaitingForInput,
+            None => {}
+        }
+        match &self.run {
+            None => Phase::Idle,
+            Some(_) if self.started > 0 && self.open_calls().next().is_some() => Phase::WaitingForTool,
+            Some(_) => Phase::Running,
+        }
+    }
+
+    fn settle(&mut self, result: &ToolResult) {
+        // The first result stands; one for a call nobody made changes nothing.
+        let Some(slot) = self.open.iter_mut().find(|(call, slot)| call.id == result.id && slot.is_none()) else {
+            return;
+        };
+        slot.1 = Some(result.clone());
+        if self.open.iter().all(|(_, result)| result.is_some()) {
+            self.close_open("");
+        }
+    }
+
+    /// Pairs what is open, in call order, and says so for the ones that have no result.
+    fn close_open(&mut self, why: &str) {
+        if self.open.is_empty() {
+            return;
+        }
+        let results = self
+            .open
+            .drain(..)
+            .map(|(call, result)| result.unwrap_or_else(|| ToolResult::interrupted(&call, why)))
+            .collect();
+        self.started = 0;
+        self.push(Message::results(results));
+    }
+
+    fn push(&mut self, message: Message) {
+        Arc::make_mut(&mut self.entries).push(Entry::new(message));
+    }
+}
+
+/// The first broken pairing in a list of messages, in words; `None` when every call has its result next to it.
+#[must_use]
+pub fn unpaired(entries: &[Entry]) -> Option<String> {
+    let mut waiting: Vec<&crate::id::CallId> = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        let results: Vec<_> = entry
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Result(result) => Some(&result.id),
+                _ => None,
+            })
+            .collect();
+        if results != waiting {
+            return Some(format!("message {at} answers {results:?}, but {waiting:?} were asked"));
+        }
+        waiting = entry.calls().map(|call| &call.id).collect();
+    }
+    (!waiting.is_empty()).then(|| format!("{waiting:?} have no result"))
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

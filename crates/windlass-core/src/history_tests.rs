@@ -1,0 +1,140 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::clock::Timestamp;
+use crate::event::{Order, VERSION};
+use crate::id::{CallId, SessionId, TraceId};
+use crate::message::{Origin, Role};
+use crate::outcome::{FailReason, Outcome};
+
+fn event(seq: u64, kind: EventKind) -> Event {
+    let session: SessionId = "s".parse().unwrap_or_else(|err| panic!("{err}"));
+    Event {
+        v: VERSION,
+        order: Order::Durable { seq },
+        at: Timestamp::from_millis(0),
+        session,
+        run: Some(RunId::nth(1)),
+        trace: TraceId::fresh(1, 2),
+        kind,
+    }
+}
+
+fn fold(kinds: Vec<EventKind>) -> History {
+    let mut history = History::default();
+    for (n, kind) in kinds.into_iter().enumerate() {
+        history.apply(&event(n as u64 + 1, kind));
+    }
+    history
+}
+
+fn call(id: u8) -> ToolCall {
+    ToolCall { id: CallId(format!("c{id}")), name: "t".into(), args: json!({}), malformed: None }
+}
+
+fn said(ids: &[u8]) -> EventKind {
+    let parts = ids.iter().map(|id| Part::Call(call(*id))).collect();
+    EventKind::Said { message: Message { role: Role::Assistant, origin: Origin::Model, parts } }
+}
+
+fn finished(id: u8) -> EventKind {
+    let result = ToolResult {
+        id: CallId(format!("c{id}")),
+        name: "t".into(),
+        text: format!("r{id}"),
+        error: None,
+        artifact: None,
+    };
+    EventKind::CallFinished { result, ms: 0 }
+}
+
+fn started() -> EventKind {
+    EventKind::RunStarted { prompt: Message::user("go") }
+}
+
+fn ended() -> EventKind {
+    EventKind::RunFinished {
+        outcome: Outcome::failed(FailReason::Interrupted, "x"),
+        files: vec![],
+        totals: Spent { steps: 2, ..Spent::default() },
+        ms: 0,
+        evidence: vec![],
+        judge_changed: vec![],
+    }
+}
+
+#[test]
+fn results_are_one_message_in_call_order_however_they_finish() {
+    let history = fold(vec![started(), said(&[1, 2, 3]), finished(3), finished(1), finished(2)]);
+    let entries = history.entries();
+    let texts: Vec<_> = entries[2]
+        .parts
+        .iter()
+        .map(|part| match part {
+            Part::Result(result) => result.text.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(texts, ["r1", "r2", "r3"]);
+    assert_eq!(unpaired(&entries), None);
+}
+
+#[test]
+fn a_dangling_call_becomes_an_interrupted_result_that_says_it_may_have_happened() {
+    let history = fold(vec![started(), said(&[1, 2]), finished(1), ended(), started()]);
+    let entries = history.entries();
+    assert_eq!(unpaired(&entries), None);
+    assert!(format!("{:?}", entries[2].parts).contains("it may have happened"));
+    assert_eq!(history.total().steps, 2);
+}
+
+#[test]
+fn the_phase_follows_the_log() {
+    assert_eq!(fold(vec![]).phase(), Phase::Idle);
+    assert_eq!(fold(vec![started()]).phase(), Phase::Running);
+    assert_eq!(fold(vec![started(), ended()]).phase(), Phase::Idle);
+    assert_eq!(fold(vec![started(), EventKind::SessionClosed {}]).phase(), Phase::Ended);
+}
+
+#[test]
+fn appending_copies_nothing_while_nobody_holds_the_list() {
+    let mut history = fold(vec![started()]);
+    let before = Arc::as_ptr(&history.entries());
+    history.apply(&event(2, said(&[])));
+    history.apply(&event(3, EventKind::Said { message: Message::assistant("x") }));
+    assert_eq!(before, Arc::as_ptr(&history.entries()));
+}
+
+fn any_kind() -> impl Strategy<Value = EventKind> {
+    prop_oneof![
+        Just(started()),
+        Just(ended()),
+        proptest::collection::btree_set(0_u8..6, 0..4).prop_map(|ids| said(&ids.into_iter().collect::<Vec<_>>())),
+        (0_u8..6).prop_map(finished),
+        Just(EventKind::Said { message: Message::internal("nudge") }),
+    ]
+}
+
+proptest! {
+    /// Whatever the order of events, what a model would be sent after the next prompt is paired.
+    #[test]
+    fn no_list_ever_holds_an_unpaired_call(kinds in proptest::collection::vec(any_kind(), 0..40)) {
+        let mut kinds = kinds;
+        kinds.push(started());
+        prop_assert_eq!(unpaired(&fold(kinds).entries()), None);
+    }
+
+    /// The prefix is stable: more events never change a message that was already there.
+    #[test]
+    fn messages_are_only_ever_appended(kinds in proptest::collection::vec(any_kind(), 1..40)) {
+        let mut history = History::default();
+        let mut seen: Vec<Message> = Vec::new();
+        for (n, kind) in kinds.into_iter().enumerate() {
+            history.apply(&event(n as u64 + 1, kind));
+            let now: Vec<Message> = history.entries().iter().map(|entry| (**entry).clone()).collect();
+            prop_assert!(now.starts_with(&seen));
+            seen = now;
+        }
+    }
+}

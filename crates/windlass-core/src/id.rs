@@ -1,0 +1,176 @@
+//! Identifiers as newtypes, so that a call is never mistaken for a session.
+//! An id that came from outside is checked here once; nothing else builds paths or keys from raw text.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{given}` is not a valid {what} id: use 1 to {max} of the characters a-z, A-Z, 0-9, `-`, `_` and `.`, starting with a letter or digit"
+)]
+pub struct IdError {
+    what: &'static str,
+    given: String,
+    max: usize,
+}
+
+fn check(what: &'static str, text: &str, max: usize) -> Result<(), IdError> {
+    let head = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    let body = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    if head && body && text.len() <= max && !text.contains("..") {
+        return Ok(());
+    }
+    // The text may be hostile and is echoed: keep it short and printable.
+    let given: String = text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    Err(IdError { what, given, max })
+}
+
+macro_rules! safe_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The longest id there is.
+            pub const MAX: usize = 64;
+            /// The id as text; safe as a single path component.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                check($what, text, Self::MAX)?;
+                Ok(Self(text.to_owned()))
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+                let text = Cow::<str>::deserialize(de)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" })
+            }
+        }
+    };
+}
+
+safe_id!(
+    /// One durable event log about one workspace.
+    SessionId, "session");
+safe_id!(
+    /// One user prompt to its end, unique inside its session.
+    RunId, "run");
+safe_id!(
+    /// One question to a person.
+    AskId, "ask");
+safe_id!(
+    /// One stored result that was too large to be said in full.
+    ArtifactId, "artifact");
+safe_id!(
+    /// Ties the events of one run to the traces of other systems: 32 hexadecimal digits.
+    TraceId, "trace");
+
+/// One tool call. The model or its vendor chose the text, so it is opaque: it is compared and echoed, never used as a path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct CallId(pub String);
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for CallId {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl SessionId {
+    /// A new session's id: sortable by time, short enough to type.
+    #[must_use]
+    pub fn fresh(now: crate::clock::Timestamp, entropy: u64) -> Self {
+        Self(format!("{}-{:06x}", now.compact(), entropy & 0xff_ffff))
+    }
+}
+
+impl RunId {
+    /// The n-th run of a session, counted from 1.
+    #[must_use]
+    pub fn nth(n: u64) -> Self {
+        Self(format!("r{n}"))
+    }
+}
+
+impl AskId {
+    /// The n-th ask of a session, with entropy so that an answer meant for another session does not fit.
+    #[must_use]
+    pub fn nth(n: u64, entropy: u64) -> Self {
+        Self(format!("a{n}-{:08x}", entropy & 0xffff_ffff))
+    }
+}
+
+impl ArtifactId {
+    /// The artifact made at this point of the log.
+    #[must_use]
+    pub fn nth(n: u64, entropy: u64) -> Self {
+        Self(format!("f{n}-{:08x}", entropy & 0xffff_ffff))
+    }
+}
+
+impl TraceId {
+    /// A trace id from 128 bits of entropy.
+    #[must_use]
+    pub fn fresh(high: u64, low: u64) -> Self {
+        Self(format!("{high:016x}{low:016x}"))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_id(text: &str, ok: bool) {
+        assert_eq!(text.parse::<SessionId>().is_ok(), ok, "{text:?}");
+        assert_eq!(serde_json::from_value::<SessionId>(text.into()).is_ok(), ok, "{text:?} through serde");
+    }
+
+    #[test]
+    fn ids_that_could_leave_a_folder_are_rejected() {
+        for bad in ["", ".", "..", "../x", "a/b", "a\\b", "a..b", "-a", ".a", "a\0", "a b", "é", &"a".repeat(65)] {
+            check_id(bad, false);
+        }
+        for good in ["a", "20261115-031445-7f3a9c", "A.b_c-1", &"a".repeat(64)] {
+            check_id(good, true);
+        }
+    }
+
+    #[test]
+    fn the_error_shows_no_control_characters() {
+        let text = "\u{1b}[31m".parse::<SessionId>().unwrap_err().to_string();
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+}

@@ -1,0 +1,248 @@
+//! The fold of a stream of chunks into one answer.
+//! Half a tool call never leaves this file: arguments that do not parse at the end of a cut answer are dropped and
+//! the answer is marked truncated.
+
+use serde_json::Value;
+
+use crate::budget::Usage;
+use crate::id::CallId;
+use crate::message::{Message, Origin, Part, Role, ToolCall};
+use crate::provider::{Chunk, EndReason};
+
+/// The most calls one answer may hold; more are dropped and the answer counts as truncated.
+pub const MAX_CALLS: usize = 128;
+
+/// A whole answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    /// What the model said, complete calls included.
+    pub message: Message,
+    /// Why it stopped.
+    pub end: EndReason,
+    /// Tokens as the upstream reported them.
+    pub usage: Option<Usage>,
+    /// The answer was cut: by the output limit, or inside a call.
+    pub truncated: bool,
+}
+
+/// Collects chunks.
+#[derive(Debug, Default)]
+pub struct ReplyFold {
+    parts: Vec<Open>,
+    usage: Option<Usage>,
+    end: Option<EndReason>,
+    bytes: usize,
+    dropped: bool,
+}
+
+#[derive(Debug)]
+enum Open {
+    Text(String),
+    Reasoning { text: String, opaque: Option<Value> },
+    Call { index: u32, id: String, name: String, json: String },
+}
+
+impl ReplyFold {
+    /// Takes one chunk.
+    pub fn push(&mut self, chunk: Chunk) {
+        match chunk {
+            Chunk::Text(text) => {
+                self.bytes += text.len();
+                match self.parts.last_mut() {
+                    Some(Open::Text(open)) => open.push_str(&text),
+                    _ => self.parts.push(Open::Text(text)),
+                }
+            }
+            Chunk::Reasoning(more) => {
+                self.bytes += more.len();
+                match self.parts.last_mut() {
+                    Some(Open::Reasoning { text, opaque: None }) => text.push_str(&more),
+                    _ => self.parts.push(Open::Reasoning { text: more, opaque: None }),
+                }
+            }
+            Chunk::ReasoningState(state) => match self.parts.last_mut() {
+                Some(Open::Reasoning { opaque: open @ None, .. }) => *open = Some(state),
+                _ => self.parts.push(Open::Reasoning { text: String::new(), opaque: Some(state) }),
+            },
+            Chunk::CallStart { index, id, name } => self.start_call(index, id, name),
+            Chunk::CallArgs { index, json } => {
+                self.bytes += json.len();
+                if let Some(open) = self.call_mut(index) {
+                    open.push_str(&json);
+                }
+            }
+            Chunk::Usage(usage) => self.usage = Some(usage),
+            Chunk::Unknown(_) => {}
+            // The first reason stands: a duplicate stop changes nothing.
+            Chunk::End(reason) => {
+                self.end.get_or_insert(reason);
+            }
+        }
+    }
+
+    /// Text, reasoning and arguments received so far, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Usage reported so far.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
+    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is already taken.
+    pub fn finish(self, mut fresh_id: impl FnMut() -> CallId) -> Reply {
+        let end = self.end.unwrap_or(EndReason::Done);
+        let mut truncated = end == EndReason::Length || self.dropped;
+        let mut taken: Vec<CallId> = Vec::new();
+        let mut parts = Vec::with_capacity(self.parts.len());
+        let last = self.parts.len().saturating_sub(1);
+        for (at, open) in self.parts.into_iter().enumerate() {
+            match open {
+                Open::Text(text) if text.is_empty() => {}
+                Open::Text(text) => parts.push(Part::Text { text }),
+                Open::Reasoning { text, opaque } => parts.push(Part::Reasoning { text, opaque }),
+                Open::Call { id, name, json, .. } => {
+                    let (args, malformed) = match parse_args(&json) {
+                        Ok(args) => (args, None),
+                        // Cut off: at the limit, or where the text simply ends although the stop reason says otherwise.
+                        Err(err) if err.is_eof() || (end == EndReason::Length && at == last) => {
+                            truncated = true;
+                            continue;
+                        }
+                        Err(_) => (Value::Object(serde_json::Map::new()), Some(json)),
+                    };
+                    let mut id = CallId(id);
+                    if id.0.is_empty() || taken.contains(&id) {
+                        id = fresh_id();
+                    }
+                    taken.push(id.clone());
+                    parts.push(Part::Call(ToolCall { id, name, args, malformed }));
+                }
+            }
+        }
+        let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
+        Reply { message, end, usage: self.usage, truncated }
+    }
+
+    fn start_call(&mut self, index: u32, id: String, name: String) {
+        let calls = self.parts.iter().filter(|part| matches!(part, Open::Call { .. })).count();
+        let known = self.parts.iter().any(|part| matches!(part, Open::Call { index: i, .. } if *i == index));
+        if known {
+            return; // a duplicate start: the call is assembled by its index, once
+        }
+        if calls >= MAX_CALLS {
+            self.dropped = true;
+            return;
+        }
+        self.parts.push(Open::Call { index, id, name, json: String::new() });
+    }
+
+    fn call_mut(&mut self, index: u32) -> Option<&mut String> {
+        self.parts.iter_mut().rev().find_map(|part| match part {
+            Open::Call { index: i, json, .. } if *i == index => Some(json),
+            _ => None,
+        })
+    }
+}
+
+/// No arguments at all are an empty object: several vendors send nothing for a tool without parameters.
+fn parse_args(json: &str) -> Result<Value, serde_json::Error> {
+    if json.trim().is_empty() {
+        return Ok(Value::Object(serde_json::Map::new()));
+    }
+    serde_json::from_str(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fold(chunks: Vec<Chunk>) -> Reply {
+        let mut fold = ReplyFold::default();
+        for chunk in chunks {
+            fold.push(chunk);
+        }
+        let mut n = 0;
+        fold.finish(|| {
+            n += 1;
+            CallId(format!("fresh-{n}"))
+        })
+    }
+
+    fn start(index: u32, id: &str) -> Chunk {
+        Chunk::CallStart { index, id: id.into(), name: "t".into() }
+    }
+
+    fn args(index: u32, json: &str) -> Chunk {
+        Chunk::CallArgs { index, json: json.into() }
+    }
+
+    #[test]
+    fn half_a_call_is_never_kept_even_when_the_stop_reason_says_tool_calls() {
+        let reply = fold(vec![
+            start(0, "a"),
+            args(0, "{}"),
+            start(1, "b"),
+            args(1, "{\"path\": \"src"),
+            Chunk::End(EndReason::ToolCalls),
+        ]);
+        assert_eq!(reply.message.calls().map(|c| c.id.0.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert!(reply.truncated);
+    }
+
+    #[test]
+    fn arguments_that_are_not_json_are_kept_to_be_answered() {
+        let reply = fold(vec![start(0, "a"), args(0, "{path: 1}"), Chunk::End(EndReason::ToolCalls)]);
+        let call = reply.message.calls().next().cloned();
+        assert_eq!(call.and_then(|c| c.malformed).as_deref(), Some("{path: 1}"));
+        assert!(!reply.truncated);
+    }
+
+    #[test]
+    fn interleaved_and_repeated_calls_are_assembled_by_index_and_get_unique_ids() {
+        let reply = fold(vec![
+            start(1, "x"),
+            start(2, "x"),
+            args(2, "{\"n\""),
+            args(1, "{\"n\":1"),
+            start(1, "x"),
+            args(2, ":2}"),
+            args(1, "}"),
+            start(7, ""),
+            Chunk::End(EndReason::ToolCalls),
+        ]);
+        let calls: Vec<_> = reply.message.calls().map(|c| (c.id.0.clone(), c.args.to_string())).collect();
+        assert_eq!(
+            calls,
+            [
+                ("x".into(), "{\"n\":1}".into()),
+                ("fresh-1".into(), "{\"n\":2}".into()),
+                ("fresh-2".to_string(), "{}".to_string())
+            ]
+        );
+    }
+
+    #[test]
+    fn reasoning_blocks_keep_their_own_state_and_order() {
+        let reply = fold(vec![
+            Chunk::Reasoning("a".into()),
+            Chunk::ReasoningState("s1".into()),
+            Chunk::Reasoning("b".into()),
+            Chunk::ReasoningState("s2".into()),
+            Chunk::Text("t".into()),
+        ]);
+        let states: Vec<_> = reply
+            .message
+            .parts
+            .iter()
+            .filter_map(|p| match p {
+                Part::Reasoning { text, opaque } => Some((text.as_str(), opaque.clone())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(states, [("a", Some("s1".into())), ("b", Some("s2".into()))]);
+    }
+}

@@ -1,0 +1,332 @@
+//! The port to an agent loop, ours or foreign, and what a run may demand of it.
+//! A runtime that cannot do the job fails here, by name, before the first token.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ask::{Answer, Ask};
+use crate::budget::{Limit, Price, Spent, Usage};
+use crate::event::EventKind;
+use crate::history::Entry;
+use crate::id::AskId;
+use crate::message::Message;
+use crate::outcome::{FailReason, RefusalCategory};
+use crate::provider::ProviderError;
+use crate::store::StoreError;
+use crate::tool::Toolbox;
+use crate::workspace::{Files, Processes};
+use crate::{BoxFuture, CancellationToken};
+
+/// Owns an agent loop.
+pub trait Runtime: Send + Sync {
+    /// Its name, as people type it.
+    fn name(&self) -> &str;
+    /// The model it will ask, where it knows.
+    fn model(&self) -> Option<&str> {
+        None
+    }
+    /// What it can do. A claim that is not kept is a defect.
+    fn capabilities(&self) -> Capabilities;
+    /// One iteration. Facts go through the job's outlet; the answer says why it ended.
+    fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>>;
+}
+
+/// One iteration's work: everything a runtime needs, without knowing engine or host.
+pub struct Job<'a> {
+    /// What to do; already in the history.
+    pub prompt: &'a Message,
+    /// Which try this is, from 1.
+    pub iteration: u32,
+    /// Facts out, questions out.
+    pub outlet: &'a dyn Outlet,
+    /// Our tools, judged and logged.
+    pub toolbox: &'a dyn Toolbox,
+    /// What may be spent.
+    pub account: &'a dyn Account,
+    /// Files of this run's workspace.
+    pub files: &'a Arc<dyn Files>,
+    /// Processes of this run.
+    pub processes: &'a Arc<dyn Processes>,
+    /// Ends it.
+    pub cancel: CancellationToken,
+}
+
+/// How a runtime talks back.
+pub trait Outlet: Send + Sync {
+    /// Logs a durable fact, then shows it. Returns its sequence number.
+    fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>>;
+    /// Shows a live fact (a delta, progress). Never blocks; may be dropped when nobody keeps up.
+    fn show(&self, kind: EventKind);
+    /// Whether anybody looks at live facts; when not, making them is a waste.
+    fn watched(&self) -> bool;
+    /// Asks a person and waits.
+    fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>>;
+    /// The messages so far. Drop it before the next `emit`, or the list is copied.
+    fn history(&self) -> Arc<Vec<Entry>>;
+}
+
+/// What a run may still spend.
+pub trait Account: Send + Sync {
+    /// Time so far, without waiting for a person.
+    fn elapsed(&self) -> Duration;
+    /// What has been spent.
+    fn spent(&self) -> Spent;
+    /// The limit that is reached, if any.
+    fn exceeded(&self) -> Option<Limit>;
+    /// Reserves a model call; see [`crate::budget::Budget::admit`].
+    fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit>;
+    /// Books a model call and says so in the log.
+    fn settle<'a>(
+        &'a self,
+        usage: Usage,
+        price: Option<Price>,
+        estimated: bool,
+        model: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+}
+
+/// Why one iteration ended. Expected ends are values, not errors.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stop {
+    /// The agent says it is done.
+    Done,
+    /// The model or its vendor declined.
+    Refused {
+        /// On what ground.
+        category: RefusalCategory,
+        /// In its words.
+        detail: String,
+    },
+    /// The next call would cross a limit.
+    OverBudget {
+        /// Which.
+        limit: Limit,
+    },
+    /// It cannot go on.
+    Failed {
+        /// Why.
+        reason: FailReason,
+        /// What happened and what to do.
+        detail: String,
+    },
+    /// The model could not be had.
+    Provider(ProviderError),
+    /// A person or the host ended it.
+    Cancelled,
+    /// It waits for a person who is not there; the run stays open.
+    Paused {
+        /// For what.
+        ask: AskId,
+    },
+}
+
+/// The runtime itself failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The log could not be written; nothing more may be done.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What a runtime can do (decision 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Capability {
+    /// Answers in words.
+    TextCompletion,
+    /// Streams them.
+    StreamingText,
+    /// Answers in a given schema.
+    StructuredOutput,
+    /// Calls tools in a loop of its own.
+    NativeToolLoop,
+    /// Takes our tools.
+    FunctionTools,
+    /// Takes MCP servers.
+    Mcp,
+    /// Reads files.
+    FilesystemRead,
+    /// Changes files.
+    FilesystemEdit,
+    /// Runs commands.
+    Shell,
+    /// Applies patches.
+    ApplyPatch,
+    /// Starts agents of its own.
+    Subagents,
+    /// Runs in a kernel sandbox.
+    Sandbox,
+}
+
+impl Capability {
+    /// All twelve, in the order of the spec.
+    pub const ALL: [Self; 12] = [
+        Self::TextCompletion,
+        Self::StreamingText,
+        Self::StructuredOutput,
+        Self::NativeToolLoop,
+        Self::FunctionTools,
+        Self::Mcp,
+        Self::FilesystemRead,
+        Self::FilesystemEdit,
+        Self::Shell,
+        Self::ApplyPatch,
+        Self::Subagents,
+        Self::Sandbox,
+    ];
+
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::TextCompletion => "text_completion",
+            Self::StreamingText => "streaming_text",
+            Self::StructuredOutput => "structured_output",
+            Self::NativeToolLoop => "native_tool_loop",
+            Self::FunctionTools => "function_tools",
+            Self::Mcp => "mcp",
+            Self::FilesystemRead => "filesystem_read",
+            Self::FilesystemEdit => "filesystem_edit",
+            Self::Shell => "shell",
+            Self::ApplyPatch => "apply_patch",
+            Self::Subagents => "subagents",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+/// A set of capabilities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capabilities(u16);
+
+impl Capabilities {
+    /// None.
+    pub const NONE: Self = Self(0);
+
+    /// These.
+    #[must_use]
+    pub fn of(which: impl IntoIterator<Item = Capability>) -> Self {
+        Self(which.into_iter().fold(0, |bits, one| bits | 1 << one as u16))
+    }
+
+    /// Whether it is in the set.
+    #[must_use]
+    pub fn has(self, one: Capability) -> bool {
+        self.0 & (1 << one as u16) != 0
+    }
+
+    /// In the order of the spec.
+    pub fn iter(self) -> impl Iterator<Item = Capability> {
+        Capability::ALL.into_iter().filter(move |one| self.has(*one))
+    }
+
+    /// Fails with everything a person needs to choose differently.
+    pub fn require(self, runtime: &str, work: &str, needed: Self) -> Result<(), Unmet> {
+        let missing = Self(needed.0 & !self.0);
+        if missing.0 == 0 {
+            return Ok(());
+        }
+        Err(Unmet { runtime: runtime.to_owned(), work: work.to_owned(), needed, offered: self, missing })
+    }
+}
+
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("nothing");
+        }
+        for (n, one) in self.iter().enumerate() {
+            if n > 0 {
+                f.write_str(", ")?;
+            }
+            f.write_str(one.word())?;
+        }
+        Ok(())
+    }
+}
+
+/// A runtime that cannot do the work it was chosen for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the runtime `{runtime}` cannot do this work ({work})\n  required:  {needed}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime that has it (`windlass runtimes` lists them), or a kind of work that needs less"
+)]
+pub struct Unmet {
+    /// Who.
+    pub runtime: String,
+    /// What for.
+    pub work: String,
+    /// All that is needed.
+    pub needed: Capabilities,
+    /// All that is offered.
+    pub offered: Capabilities,
+    /// The difference.
+    pub missing: Capabilities,
+}
+
+/// What kind of work a run is (spec 4.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunMode {
+    /// Edits and runs commands.
+    #[default]
+    Full,
+    /// Proposes a patch that the engine applies.
+    Patch,
+    /// Looks and answers.
+    Analysis,
+}
+
+impl RunMode {
+    /// What it demands of a runtime.
+    #[must_use]
+    pub fn needs(self) -> Capabilities {
+        use Capability as C;
+        match self {
+            Self::Full => Capabilities::of([C::NativeToolLoop, C::FilesystemEdit, C::Shell]),
+            Self::Patch => Capabilities::of([C::TextCompletion, C::StructuredOutput]),
+            Self::Analysis => Capabilities::of([C::TextCompletion]),
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn work(self) -> &'static str {
+        match self {
+            Self::Full => "full coder",
+            Self::Patch => "patch coder",
+            Self::Analysis => "text QA, analysis",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_names_required_available_missing_and_what_to_do() {
+        let offered = Capabilities::of([Capability::TextCompletion, Capability::Shell]);
+        let text = offered.require("toy", RunMode::Full.work(), RunMode::Full.needs()).map_err(|err| err.to_string());
+        let golden = "the runtime `toy` cannot do this work (full coder)\n  \
+             required:  native_tool_loop, filesystem_edit, shell\n  \
+             available: text_completion, shell\n  \
+             missing:   native_tool_loop, filesystem_edit\n  \
+             what to do: choose a runtime that has it (`windlass runtimes` lists them), or a kind of work that needs less";
+        assert_eq!(text, Err(golden.to_owned()));
+        assert_eq!(Capabilities::of(Capability::ALL).require("toy", "x", RunMode::Full.needs()), Ok(()));
+    }
+
+    #[test]
+    fn every_capability_is_its_own_bit() {
+        let all = Capabilities::of(Capability::ALL);
+        assert_eq!(all.iter().count(), 12);
+        assert_eq!(Capabilities::NONE.to_string(), "nothing");
+    }
+}

@@ -1,0 +1,211 @@
+//! One iteration of our own loop as a pure state machine: it decides, a driver acts, time and money are arguments.
+//! It never sees a socket, a tool or the log; tests drive it with plain values.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use crate::budget::Limit;
+use crate::message::{ErrorCategory, ToolCall, ToolResult};
+use crate::outcome::{FailReason, RefusalCategory};
+use crate::provider::EndReason;
+use crate::reply::Reply;
+use crate::runtime::Stop;
+use crate::tool::Effect;
+
+/// How many answers may be cut off before the run fails.
+const MAX_TRUNCATIONS: u32 = 2;
+/// How many identical (call, result) pairs are run.
+const MAX_REPEATS: u32 = 3;
+/// How often an empty end is nudged.
+const MAX_EMPTY: u32 = 2;
+/// Steps that only look, before one nudge.
+const READ_ONLY_STEPS: u32 = 15;
+/// Distinct calls remembered for the repetition breaker; the oldest memory is given up past that.
+const REMEMBERED: usize = 4_096;
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Ask the model.
+    AskModel,
+    /// Say this in the person's place, marked internal.
+    Inject(String),
+    /// Settle these calls: run them, or refuse the ones that must not run.
+    RunTools(Vec<Planned>),
+    /// It is over.
+    Finish(Stop),
+}
+
+/// A call and what the loop thinks of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// The call.
+    pub call: ToolCall,
+    /// Set when it must not run; told to the model.
+    pub refuse: Option<(ErrorCategory, String)>,
+}
+
+/// A settled call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// Its result.
+    pub result: ToolResult,
+    /// The tool's effect; `None` when there is no such tool.
+    pub effect: Option<Effect>,
+}
+
+/// The state of one iteration.
+#[derive(Debug, Default)]
+pub struct Turn {
+    state: State,
+    truncations: u32,
+    empty_ends: u32,
+    read_only: u32,
+    read_nudged: bool,
+    last_failed: bool,
+    stuck: Option<String>,
+    repeats: HashMap<u64, (u64, u32)>,
+    calls: Vec<ToolCall>,
+    nudge: Option<String>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Ask,
+    Run,
+    Finish(Stop),
+}
+
+impl Turn {
+    /// What to do now. `exceeded` is the limit that is reached, if any; it stops the next model call, not the
+    /// settling of calls that were already asked for.
+    pub fn next(&mut self, exceeded: Option<Limit>) -> Step {
+        match &self.state {
+            State::Finish(stop) => Step::Finish(stop.clone()),
+            State::Run => Step::RunTools(self.plan()),
+            State::Ask => {
+                if let Some(limit) = exceeded {
+                    return Step::Finish(Stop::OverBudget { limit });
+                }
+                match self.nudge.take() {
+                    Some(text) => Step::Inject(text),
+                    None => Step::AskModel,
+                }
+            }
+        }
+    }
+
+    /// The model answered.
+    pub fn replied(&mut self, reply: &Reply) {
+        self.calls = reply.message.calls().cloned().collect();
+        if reply.end == EndReason::Refused {
+            self.calls.clear();
+            let detail = reply.message.text();
+            let detail = if detail.trim().is_empty() { "the model declined".to_owned() } else { detail };
+            self.state = State::Finish(Stop::Refused { category: RefusalCategory::Safety, detail });
+            return;
+        }
+        if reply.truncated {
+            self.truncations += 1;
+            if self.truncations > MAX_TRUNCATIONS && self.calls.is_empty() {
+                self.state = State::Finish(truncation());
+                return;
+            }
+            self.nudge = Some(CONTINUE.to_owned());
+        }
+        self.state = if !self.calls.is_empty() {
+            State::Run
+        } else if reply.truncated {
+            State::Ask
+        } else if reply.message.text().trim().is_empty() && self.empty_ends < MAX_EMPTY {
+            self.empty_ends += 1;
+            self.nudge = Some(if self.last_failed { EMPTY_AFTER_FAILURE } else { EMPTY }.to_owned());
+            State::Ask
+        } else {
+            State::Finish(Stop::Done)
+        };
+    }
+
+    /// The calls were settled: exactly one for each, in call order.
+    pub fn settled(&mut self, results: &[Settled]) {
+        for (call, settled) in self.calls.iter().zip(results) {
+            if self.repeats.len() >= REMEMBERED {
+                self.repeats.clear();
+            }
+            let result = hash(&(&settled.result.text, settled.result.error));
+            let seen = self.repeats.entry(key(call)).or_insert((result, 0));
+            *seen = if seen.0 == result { (result, seen.1 + 1) } else { (result, 1) };
+            if seen.1 == MAX_REPEATS {
+                self.nudge = Some(format!(
+                    "You have called {} {MAX_REPEATS} times with the same arguments and the same result. \
+                     It will not be run again: try something else, or say what stops you.",
+                    call.name
+                ));
+            }
+        }
+        self.last_failed = results.last().is_some_and(|settled| settled.result.error.is_some());
+        let looked = results.iter().all(|settled| settled.effect.is_none_or(|effect| effect == Effect::Read));
+        self.read_only = if looked { self.read_only + 1 } else { 0 };
+        if self.read_only >= READ_ONLY_STEPS && !self.read_nudged && self.nudge.is_none() {
+            self.read_nudged = true;
+            self.nudge = Some(LOOKING.to_owned());
+        }
+        self.calls.clear();
+        self.state = match self.stuck.take() {
+            Some(detail) => State::Finish(Stop::Failed { reason: FailReason::Repetition, detail }),
+            None if self.truncations > MAX_TRUNCATIONS => State::Finish(truncation()),
+            None => State::Ask,
+        };
+    }
+
+    fn plan(&mut self) -> Vec<Planned> {
+        let mut planned = Vec::with_capacity(self.calls.len());
+        for call in &self.calls {
+            let repeated = self.repeats.get(&key(call)).is_some_and(|(_, count)| *count >= MAX_REPEATS);
+            let refuse = repeated.then(|| {
+                self.stuck = Some(format!(
+                    "the model kept calling `{}` with the same arguments and the same result; \
+                     rephrase the task, or look at what the tool answers",
+                    call.name
+                ));
+                let text = "this call gave the same result three times and was not run again".to_owned();
+                (ErrorCategory::Blocked, text)
+            });
+            planned.push(Planned { call: call.clone(), refuse });
+        }
+        planned
+    }
+}
+
+fn truncation() -> Stop {
+    Stop::Failed {
+        reason: FailReason::Truncation,
+        detail: "the model's answers were cut off at its output limit three times; \
+                 raise the output limit, or ask for less at once"
+            .to_owned(),
+    }
+}
+
+fn key(call: &ToolCall) -> u64 {
+    hash(&(&call.name, call.args.to_string(), &call.malformed))
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+const CONTINUE: &str = "Your answer was cut off at the output limit. Anything after the cut was not seen and no \
+    unfinished call was run. Go on exactly where it stopped, in smaller pieces.";
+const EMPTY: &str = "Your answer was empty. Go on with the task, or say in words that it is done.";
+const EMPTY_AFTER_FAILURE: &str = "The last call failed and your answer was empty. Go on until it works, or say in \
+    words why you stop here.";
+const LOOKING: &str = "You have been only looking for many steps. If you know enough, act now; if something stops \
+    you, say what it is.";
+
+#[cfg(test)]
+#[path = "turn_tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+use super::*;
+use crate::id::CallId;
+use crate::message::{Message, Origin, Part, Role};
+use serde_json::json;
+
+fn call(name: &str, args: &serde_json::Value) -> ToolCall {
+    ToolCall { id: CallId("c".into()), name: name.into(), args: args.clone(), malformed: None }
+}
+
+fn reply(parts: Vec<Part>, end: EndReason, truncated: bool) -> Reply {
+    let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
+    Reply { message, end, usage: None, truncated }
+}
+
+fn says(text: &str) -> Reply {
+    reply(vec![Part::Text { text: text.into() }], EndReason::Done, false)
+}
+
+fn calls(name: &str, args: &serde_json::Value) -> Reply {
+    reply(vec![Part::Call(call(name, args))], EndReason::ToolCalls, false)
+}
+
+fn ok(text: &str, effect: Effect) -> Settled {
+    let result =
+        ToolResult { id: CallId("c".into()), name: "t".into(), text: text.into(), error: None, artifact: None };
+    Settled { result, effect: Some(effect) }
+}
+
+fn failed() -> Settled {
+    let mut settled = ok("Error [exception]: exit 1", Effect::Execute);
+    settled.result.error = Some(ErrorCategory::Exception);
+    settled
+}
+
+/// Drives one step with a call and its result; whether it was really run.
+fn step(turn: &mut Turn, args: &serde_json::Value, result: Settled) -> bool {
+    while let Step::Inject(_) = turn.next(None) {}
+    assert_eq!(turn.next(None), Step::AskModel);
+    turn.replied(&calls("bash", args));
+    let Step::RunTools(planned) = turn.next(None) else { panic!("no tools") };
+    let run = planned[0].refuse.is_none();
+    turn.settled(&[result]);
+    run
+}
+
+#[test]
+fn asks_runs_and_finishes() {
+    let mut turn = Turn::default();
+    assert!(step(&mut turn, &json!({}), ok("a", Effect::Execute)));
+    assert_eq!(turn.next(None), Step::AskModel);
+    turn.replied(&says("done"));
+    assert_eq!(turn.next(None), Step::Finish(Stop::Done));
+}
+
+#[test]
+fn a_reached_limit_stops_the_next_model_call_but_settles_what_was_asked() {
+    let mut turn = Turn::default();
+    turn.replied(&calls("bash", &json!({})));
+    assert!(matches!(turn.next(Some(Limit::Steps)), Step::RunTools(_)));
+    turn.settled(&[ok("a", Effect::Execute)]);
+    assert_eq!(turn.next(Some(Limit::Steps)), Step::Finish(Stop::OverBudget { limit: Limit::Steps }));
+}
+
+#[test]
+fn the_fourth_identical_pair_is_not_run_and_ends_it() {
+    let mut turn = Turn::default();
+    for _ in 0..3 {
+        assert!(step(&mut turn, &json!({"command": "make"}), failed()));
+    }
+    assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("3 times")));
+    assert!(!step(&mut turn, &json!({"command": "make"}), failed()));
+    assert!(matches!(turn.next(None), Step::Finish(Stop::Failed { reason: FailReason::Repetition, .. })));
+}
+
+#[test]
+fn other_arguments_or_other_results_are_run() {
+    let mut turn = Turn::default();
+    for n in 0..10 {
+        assert!(step(&mut turn, &json!({"n": n}), failed()));
+    }
+    for n in 0..10 {
+        assert!(step(&mut turn, &json!({"poll": 1}), ok(&format!("{n}"), Effect::Execute)));
+    }
+}
+
+#[test]
+fn the_third_cut_answer_fails() {
+    let mut turn = Turn::default();
+    for _ in 0..2 {
+        turn.replied(&reply(vec![Part::Text { text: "half".into() }], EndReason::Length, true));
+        assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("cut off")));
+        assert_eq!(turn.next(None), Step::AskModel);
+    }
+    turn.replied(&reply(vec![], EndReason::ToolCalls, true));
+    assert!(matches!(turn.next(None), Step::Finish(Stop::Failed { reason: FailReason::Truncation, .. })));
+}
+
+#[test]
+fn an_empty_end_is_nudged_twice_and_never_after_a_refusal() {
+    let mut turn = Turn::default();
+    step(&mut turn, &json!({}), failed());
+    for _ in 0..2 {
+        turn.replied(&says(" "));
+        assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("last call failed")));
+        assert_eq!(turn.next(None), Step::AskModel);
+    }
+    turn.replied(&says(""));
+    assert_eq!(turn.next(None), Step::Finish(Stop::Done));
+
+    let mut turn = Turn::default();
+    step(&mut turn, &json!({}), failed());
+    turn.replied(&reply(vec![], EndReason::Refused, false));
+    assert!(matches!(turn.next(None), Step::Finish(Stop::Refused { .. })));
+}
+
+#[test]
+fn only_looking_is_nudged_once() {
+    let mut turn = Turn::default();
+    let mut nudges = 0;
+    for n in 0..40 {
+        while let Step::Inject(_) = turn.next(None) {
+            nudges += 1;
+        }
+        step(&mut turn, &json!({"n": n}), ok(&format!("{n}"), Effect::Read));
+    }
+    assert_eq!(nudges, 1);
+}

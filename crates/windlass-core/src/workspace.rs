@@ -1,0 +1,436 @@
+//! The machine as the engine, the runtimes and the tools see it: files beneath one root, processes, the isolated
+//! copy a run works on, stored results. `host` implements these; nothing here opens or starts anything.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ArtifactId, RunId};
+use crate::message::ArtifactRef;
+use crate::{BoxFuture, CancellationToken};
+
+/// Files beneath one root. Paths are workspace-relative, or absolute inside the root; every open is resolved by the
+/// kernel beneath the root's handle, so a link that is swapped in between cannot lead out.
+///
+/// Methods block for the length of a small file operation; call them on a blocking thread when the file may be large.
+pub trait Files: Send + Sync {
+    /// Where the root is, for showing and for processes.
+    fn root(&self) -> &Path;
+    /// Where a path really leads: links followed as far as they exist, `..` resolved. Touches nothing.
+    fn resolve(&self, path: &str) -> Result<Resolved, FileError>;
+    /// Up to `max` bytes of a regular file; longer ones are an error that names the size.
+    fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError>;
+    /// Up to `len` bytes from `offset`.
+    fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError>;
+    /// What is there.
+    fn stat(&self, path: &str) -> Result<FileStat, FileError>;
+    /// Replaces or creates a regular file at once (temporary file and rename), keeping the mode; makes parents.
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
+    /// Removes a regular file or a link.
+    fn remove(&self, path: &str) -> Result<(), FileError>;
+    /// Moves a file; refuses to overwrite unless `replace`. Makes parents.
+    fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError>;
+    /// The entries of a directory, sorted by name, at most `max`.
+    fn list(&self, path: &str, max: usize) -> Result<Listing, FileError>;
+    /// Files whose path matches, honouring ignore files.
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError>;
+    /// Lines that match, honouring ignore files.
+    fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError>;
+}
+
+/// Where a path leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Relative to the root with links resolved; absolute when it leads outside.
+    pub path: String,
+    /// Whether it is inside the root.
+    pub inside: bool,
+    /// What is there now.
+    pub kind: Option<FileKind>,
+}
+
+/// What a name refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link (only where links are not followed).
+    Link,
+    /// A pipe, socket or device: never opened.
+    Special,
+}
+
+/// Facts about one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStat {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its size.
+    pub size: u64,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// Entries of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// Name, kind and size.
+    pub entries: Vec<(String, FileKind, u64)>,
+    /// There are more.
+    pub more: bool,
+}
+
+/// What to find.
+#[derive(Debug, Clone, Default)]
+pub struct FindQuery {
+    /// Directory to start from; empty is the root.
+    pub under: String,
+    /// Glob over the path; `**` crosses directories; a glob without `/` matches the file name anywhere.
+    pub glob: String,
+    /// The most results.
+    pub max: usize,
+}
+
+/// Files that were found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Relative to the root, sorted.
+    pub paths: Vec<String>,
+    /// There are more.
+    pub more: bool,
+}
+
+/// What to grep for.
+#[derive(Debug, Clone, Default)]
+pub struct GrepQuery {
+    /// File or directory to look in; empty is the root.
+    pub under: String,
+    /// A regular expression (linear time; no look-around, no back-references), or a plain text with `literal`.
+    pub pattern: String,
+    /// Take the pattern as it is.
+    pub literal: bool,
+    /// Ignore case.
+    pub ignore_case: bool,
+    /// Only paths that match this glob.
+    pub glob: Option<String>,
+    /// Lines of context on both sides.
+    pub context: usize,
+    /// The most matching lines.
+    pub max: usize,
+}
+
+/// Lines that were found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grepped {
+    /// In path and line order.
+    pub lines: Vec<GrepLine>,
+    /// Matching lines, context not counted.
+    pub matches: usize,
+    /// Files with a match.
+    pub files: usize,
+    /// There are more.
+    pub more: bool,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrepLine {
+    /// Relative to the root.
+    pub path: String,
+    /// Counted from 1.
+    pub line: u64,
+    /// The line, cut when very long.
+    pub text: String,
+    /// It matches (else it is context).
+    pub hit: bool,
+}
+
+/// Why a file operation failed. Written to be passed on to a model or a person.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FileError {
+    /// What to match on.
+    pub kind: FileErrorKind,
+    /// What happened and, where there is one, what to do.
+    pub message: String,
+}
+
+/// Kinds of file errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileErrorKind {
+    /// Nothing of that name.
+    NotFound,
+    /// It is there already.
+    Exists,
+    /// It leads out of the workspace.
+    Outside,
+    /// Not a regular file, or not a directory, where one is needed.
+    WrongKind,
+    /// Larger than the bound.
+    TooLarge,
+    /// The path or pattern itself is not acceptable.
+    BadInput,
+    /// The system refuses.
+    Permission,
+    /// No space is left.
+    Full,
+    /// Stopped by a cancel.
+    Cancelled,
+    /// Anything else from the system.
+    Io,
+}
+
+/// Starts programs for one run. All of them are gone when the run is.
+pub trait Processes: Send + Sync {
+    /// Runs a shell command to its end.
+    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>>;
+    /// Starts a command that goes on beside the run.
+    fn start(&self, command: Command) -> Result<JobId, ProcessError>;
+    /// Output of a job from `offset` on (at most `max` bytes), and whether it still runs.
+    fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError>;
+    /// Ends a job and everything it started.
+    fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>>;
+    /// Ends all jobs.
+    fn stop_all(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A background job of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct JobId(pub String);
+
+/// A shell command.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// For `bash -c`, or `sh -c` where there is no bash.
+    pub line: String,
+    /// Directory inside the workspace; empty is the root.
+    pub workdir: String,
+    /// After that it is ended.
+    pub timeout: Duration,
+    /// Bytes kept in memory from the beginning and the end together.
+    pub keep: usize,
+}
+
+/// How to follow a command.
+pub struct Watch<'a> {
+    /// Called now and then with the newest output.
+    pub progress: &'a (dyn Fn(&str) + Send + Sync),
+    /// Ends the command and everything it started.
+    pub cancel: CancellationToken,
+    /// Where output goes that does not fit in memory.
+    pub artifacts: Option<&'a dyn Artifacts>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// How.
+    pub end: ProcessEnd,
+    /// Standard output and error in the order they came; the middle is left out when it is long.
+    pub output: String,
+    /// Bytes written in all.
+    pub total_bytes: u64,
+    /// The whole output, when it did not fit (up to the artifact cap).
+    pub artifact: Option<ArtifactRef>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum ProcessEnd {
+    /// By itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// By a signal that was not ours.
+    Signalled {
+        /// Which.
+        signal: i32,
+    },
+    /// We ended it when its time was up.
+    TimedOut,
+    /// We ended it on request.
+    Cancelled,
+}
+
+/// What a job wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobOutput {
+    /// From the offset on.
+    pub text: String,
+    /// Where to go on reading.
+    pub next_offset: u64,
+    /// How it ended; `None` while it runs.
+    pub end: Option<ProcessEnd>,
+}
+
+/// Why a program could not be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ProcessError(pub String);
+
+/// How a run sees the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// On the user's own tree.
+    InPlace,
+    /// On a private copy that lands when the checks pass.
+    Isolated,
+}
+
+/// Opens workspaces for runs.
+pub trait Workspaces: Send + Sync {
+    /// Opens the workspace for one run. What cannot be had is an error, never a silent fallback.
+    fn open<'a>(
+        &'a self,
+        run: &'a RunId,
+        how: Isolation,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>>;
+}
+
+/// One run's view of the workspace.
+pub trait Transaction: Send + Sync {
+    /// What is in force, for the event that says so.
+    fn terms(&self) -> Terms;
+    /// The files.
+    fn files(&self) -> Arc<dyn Files>;
+    /// The processes.
+    fn processes(&self) -> Arc<dyn Processes>;
+    /// What differs from the tree at opening.
+    fn changes(&self) -> BoxFuture<'_, Result<Vec<FileChange>, WorkspaceError>>;
+    /// Ends every process, so that nothing moves while validators look.
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>>;
+    /// The hash of what would land (decision 6); `None` in place.
+    fn tree_hash(&self) -> BoxFuture<'_, Result<Option<String>, WorkspaceError>>;
+    /// Brings the changes to the user's tree, all or nothing.
+    fn land(self: Box<Self>) -> BoxFuture<'static, Result<Landed, WorkspaceError>>;
+    /// Keeps the copy by name; `None` where there is nothing to keep.
+    fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>>;
+    /// Throws the copy away.
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>>;
+}
+
+/// What a run's isolation really is. Stated before it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Terms {
+    /// `in_place`, `overlay`, `reflink` or `copy`.
+    pub strategy: String,
+    /// `none`, or the kernel means in force.
+    pub isolation: String,
+    /// `wire`, `reported` or `none`.
+    pub metering: String,
+    /// `per_call` or `sandbox_only`.
+    pub gate: String,
+    /// `open`, `off`, `loopback` or the allow-list.
+    pub network: String,
+}
+
+/// What landed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Landed {
+    /// Paths that were written or removed.
+    pub files: Vec<String>,
+    /// Where new commits went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refname: Option<String>,
+}
+
+/// One changed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileChange {
+    /// Relative to the root.
+    pub path: String,
+    /// What happened to it.
+    pub change: Change,
+    /// Lines added.
+    pub added: u32,
+    /// Lines removed.
+    pub removed: u32,
+    /// A unified diff, unless it would be too long or the file is not text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+}
+
+/// What happened to a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// It is new.
+    Created,
+    /// Its bytes are others.
+    Modified,
+    /// It is gone.
+    Deleted,
+    /// It was elsewhere before.
+    MovedFrom(String),
+}
+
+/// Why a workspace could not be opened, landed or kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct WorkspaceError {
+    /// The isolation asked for is not to be had (exit code 8).
+    pub isolation: bool,
+    /// What happened and what to do.
+    pub message: String,
+}
+
+/// The states before and after each event, for undo.
+pub trait Snapshots: Send + Sync {
+    /// Remembers the paths a call is about to change.
+    fn before<'a>(&'a self, seq: u64, paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>>;
+    /// Takes the changes of an event back.
+    fn undo(&self, seq: u64) -> BoxFuture<'_, Result<Vec<FileChange>, WorkspaceError>>;
+    /// Does them again.
+    fn redo(&self, seq: u64) -> BoxFuture<'_, Result<Vec<FileChange>, WorkspaceError>>;
+}
+
+/// Results too large to be said in full.
+pub trait Artifacts: Send + Sync {
+    /// Stores bytes under a new id; what is over the cap is cut and counted.
+    fn put(&self, bytes: &[u8]) -> Result<ArtifactRef, ArtifactError>;
+    /// Opens an artifact to be written piece by piece.
+    fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError>;
+    /// Up to `len` bytes from `offset`.
+    fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError>;
+}
+
+/// An artifact that is being written.
+pub trait ArtifactWriter: Send {
+    /// Appends; bytes over the cap are counted and dropped.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError>;
+    /// Ends it.
+    fn finish(self: Box<Self>) -> Result<ArtifactRef, ArtifactError>;
+}
+
+/// Why an artifact could not be stored or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ArtifactError(pub String);
+
+/// Takes secrets out of text, once, when it enters the history.
+pub trait Redactor: Send + Sync {
+    /// The text without secrets; borrowed when there was none.
+    fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str>;
+}
+
+/// A redactor that knows no secrets.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct NoSecrets;
+
+impl Redactor for NoSecrets {
+    fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
+        text.into()
+    }
+}
