@@ -29,7 +29,9 @@ fn apply(before: &Files, patch: &str) -> Result<Files, String> {
     let patch = Patch::parse(patch).map_err(|err| err.to_string())?;
     let plan = patch.plan(|path| match before.get(path) {
         Some(bytes) => Found::File(bytes.clone()),
-        None if before.keys().any(|name| name.starts_with(&format!("{path}/"))) => Found::Unusable("is a directory".into()),
+        None if before.keys().any(|name| name.starts_with(&format!("{path}/"))) => {
+            Found::Unusable("is a directory".into())
+        }
         None => Found::Absent,
     });
     let mut files = before.clone();
@@ -94,7 +96,11 @@ fn cases_of_other_projects_agree_where_they_are_strict() {
         let agrees = match &result {
             Err(_) => !case.ok,
             Ok(files) => {
-                case.ok && case.expected.iter().all(|(path, text)| files.get(path).map(Vec::as_slice) == text.as_deref().map(str::as_bytes))
+                case.ok
+                    && case
+                        .expected
+                        .iter()
+                        .all(|(path, text)| files.get(path).map(Vec::as_slice) == text.as_deref().map(str::as_bytes))
             }
         };
         if !agrees {

@@ -134,7 +134,7 @@ pub fn apply(content: &str, edits: &[LineEdit]) -> Result<String, AnchorError> {
     }
     let all = lines(content);
     check_anchors(&all, edits)?;
-    let mut spans = edits.iter().map(|edit| span(edit)).collect::<Result<Vec<_>, _>>()?;
+    let mut spans = edits.iter().map(span).collect::<Result<Vec<_>, _>>()?;
     spans.sort_by_key(|span| (span.from, span.to));
     for pair in spans.windows(2) {
         // Two insertions at one place have no order of their own, so they overlap as well.
@@ -205,7 +205,8 @@ fn push_lines(out: &mut String, lines: &[Line<'_>]) {
 }
 
 fn put(out: &mut String, span: &Span, all: &[Line<'_>]) {
-    let around = if span.from < span.to { &all[span.from..span.to] } else { &all[span.from.saturating_sub(1)..span.from] };
+    let around =
+        if span.from < span.to { &all[span.from..span.to] } else { &all[span.from.saturating_sub(1)..span.from] };
     let ending = ending_for(around, all);
     let at_end = span.to == all.len();
     // A file without a final newline keeps having none; an empty file gets one.
@@ -239,7 +240,10 @@ fn check_anchors(all: &[Line<'_>], edits: &[LineEdit]) -> Result<(), AnchorError
         return Ok(());
     }
     let fresh = fresh_anchors(all, &stale);
-    Err(AnchorError::Stale { stale: stale.iter().map(|anchor| format!("{}:{}", anchor.line, anchor.hash)).collect(), fresh })
+    Err(AnchorError::Stale {
+        stale: stale.iter().map(|anchor| format!("{}:{}", anchor.line, anchor.hash)).collect(),
+        fresh,
+    })
 }
 
 /// Anchored lines around where each stale anchor's text is now, or around its number when it is gone.
@@ -331,24 +335,57 @@ mod tests {
             &[("replace", 2, 2, "x")],
             &format!(
                 "error: anchor 2:{} is not what the file has now; nothing was written. Fresh anchors:\n{}\n{}\n{}",
-                hash("b"), fresh(1, "new"), fresh(2, "a"), fresh(3, "b")
+                hash("b"),
+                fresh(1, "new"),
+                fresh(2, "a"),
+                fresh(3, "b")
             ),
         );
-        check("a\n", "", &[("delete", 1, 1, "")], &format!(
-            "error: anchor 1:{} is not what the file has now; nothing was written. Fresh anchors:\n(the file is empty; insert after line 0)",
-            hash("a")
-        ));
+        check(
+            "a\n",
+            "",
+            &[("delete", 1, 1, "")],
+            &format!(
+                "error: anchor 1:{} is not what the file has now; nothing was written. Fresh anchors:\n(the file is empty; insert after line 0)",
+                hash("a")
+            ),
+        );
     }
 
     #[test]
     fn impossible_edits_say_why() {
         let text = "a\nb\nc\n";
         check(text, text, &[("replace", 3, 2, "x")], "error: the range 3 to 2 ends before it starts");
-        check(text, text, &[("replace", 1, 2, "x"), ("delete", 2, 2, "")], "error: two edits touch line 2; join them into one");
-        check(text, text, &[("insert", 1, 1, "x"), ("insert", 1, 1, "y")], "error: two edits touch line 2; join them into one");
-        check(text, text, &[("delete", 0, 1, "")], "error: line 0 is only the place to insert at the top of a file; lines start at 1");
-        check(text, text, &[("replace", 1, 1, "")], "error: `text` is empty; use a delete to remove lines, or \"\\n\" for one blank line");
-        check(text, text, &[("replace", 1, 1, "1:ab3k|x")], "error: every line of `text` starts with an anchor like `12:k3f9|`; send the text only");
+        check(
+            text,
+            text,
+            &[("replace", 1, 2, "x"), ("delete", 2, 2, "")],
+            "error: two edits touch line 2; join them into one",
+        );
+        check(
+            text,
+            text,
+            &[("insert", 1, 1, "x"), ("insert", 1, 1, "y")],
+            "error: two edits touch line 2; join them into one",
+        );
+        check(
+            text,
+            text,
+            &[("delete", 0, 1, "")],
+            "error: line 0 is only the place to insert at the top of a file; lines start at 1",
+        );
+        check(
+            text,
+            text,
+            &[("replace", 1, 1, "")],
+            "error: `text` is empty; use a delete to remove lines, or \"\\n\" for one blank line",
+        );
+        check(
+            text,
+            text,
+            &[("replace", 1, 1, "1:ab3k|x")],
+            "error: every line of `text` starts with an anchor like `12:k3f9|`; send the text only",
+        );
         check(text, text, &[("replace", 1, 1, "a")], "error: the edits would leave the file exactly as it is");
         check(text, text, &[], "error: no edit was given");
     }

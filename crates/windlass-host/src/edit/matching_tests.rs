@@ -61,9 +61,16 @@ fn indentation_does_not_matter_and_the_replacement_follows() {
         "class A:\n    def f(self):\n        return 1\n",
         "def f(self):\n    return 1\n",
         "def f(self):\n    if x:\n        return 2\n",
-        "class A:\n    def f(self):\n        return 1\n".replace("        return 1\n", "        if x:\n            return 2\n").as_str(),
+        "class A:\n    def f(self):\n        return 1\n"
+            .replace("        return 1\n", "        if x:\n            return 2\n")
+            .as_str(),
     );
-    check("\tif a {\n\t\tb()\n\t}\n", "    if a {\n        b()\n    }\n", "    if a {\n        c()\n    }\n", "\tif a {\n\t\tc()\n\t}\n");
+    check(
+        "\tif a {\n\t\tb()\n\t}\n",
+        "    if a {\n        b()\n    }\n",
+        "    if a {\n        c()\n    }\n",
+        "\tif a {\n\t\tc()\n\t}\n",
+    );
 }
 
 #[test]
@@ -71,7 +78,12 @@ fn an_ambiguous_edit_names_the_count_and_the_lines() {
     let tail = "; include more surrounding lines so that it occurs once, or set replace_all";
     check("x\ny\nx\nx\n", "x", "z", &format!("error: `old` occurs 3 times (lines 1, 3, 4){tail}"));
     check("aaa", "aa", "b", &format!("error: `old` occurs 2 times (lines 1, 1){tail}"));
-    check("  x = 1\n  y\n\n    x = 1\n    y\n", "x = 1\ny\n", "z\n", &format!("error: `old` occurs 2 times (lines 1, 4){tail}"));
+    check(
+        "  x = 1\n  y\n\n    x = 1\n    y\n",
+        "x = 1\ny\n",
+        "z\n",
+        &format!("error: `old` occurs 2 times (lines 1, 4){tail}"),
+    );
     check("  f()\n", "f()\n", "g()\n", "  g()\n");
 }
 
@@ -100,12 +112,22 @@ fn a_miss_shows_the_nearest_text_and_the_first_difference() {
         "error: `old` was not found; the nearest text is at line 1:\n1| one\n2| let total = 1;\n3| let other = 2;\n4| end\n\
          first difference, line 3: wanted \"let other = 3;\", found \"let other = 2;\"",
     );
-    check("one\n", "zzzzzz", "x", "error: `old` was not found; nothing in the file resembles it, so read the file again");
+    check(
+        "one\n",
+        "zzzzzz",
+        "x",
+        "error: `old` was not found; nothing in the file resembles it, so read the file again",
+    );
 }
 
 #[test]
 fn blank_lines_alone_do_not_match_loosely() {
-    check("a\n  \nb\n", "\n\n", "x", "error: `old` was not found; nothing in the file resembles it, so read the file again");
+    check(
+        "a\n  \nb\n",
+        "\n\n",
+        "x",
+        "error: `old` was not found; nothing in the file resembles it, so read the file again",
+    );
 }
 
 #[test]
@@ -120,7 +142,10 @@ fn several_edits_apply_in_order_or_not_at_all() {
 fn a_huge_repetitive_file_takes_bounded_time() {
     let content = "x\n".repeat(500_000);
     let old = "x\n".repeat(20_000) + "y\n";
-    assert!(matches!(apply(&content, &Edit { old: &old, new: "z", replace_all: false }), Err(EditError::Missing { .. })));
+    assert!(matches!(
+        apply(&content, &Edit { old: &old, new: "z", replace_all: false }),
+        Err(EditError::Missing { .. })
+    ));
 }
 
 proptest! {

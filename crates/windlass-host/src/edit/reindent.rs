@@ -104,7 +104,12 @@ mod tests {
 
     #[test]
     fn tabs_and_spaces_are_translated() {
-        check("if a {\n    b\n}", "\tif a {\n\t\tb\n\t}", "if a {\n    c(\n      d)\n}", Some("\tif a {\n\t\tc(\n\t\t  d)\n\t}"));
+        check(
+            "if a {\n    b\n}",
+            "\tif a {\n\t\tb\n\t}",
+            "if a {\n    c(\n      d)\n}",
+            Some("\tif a {\n\t\tc(\n\t\t  d)\n\t}"),
+        );
         check("\ta\n\t\tb", "  a\n    b", "\tx\n", Some("  x\n"));
     }
 

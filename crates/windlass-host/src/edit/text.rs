@@ -86,9 +86,11 @@ impl Text {
         match std::str::from_utf8(rest) {
             Ok(text) => Ok(Self { content: text.to_owned(), encoding: Encoding::Utf8, bom }),
             // The mark belongs to the single-byte text here: it is kept as three characters.
-            Err(_) => {
-                Ok(Self { content: bytes.iter().map(|&b| char::from(b)).collect(), encoding: Encoding::SingleByte, bom: false })
-            }
+            Err(_) => Ok(Self {
+                content: bytes.iter().map(|&b| char::from(b)).collect(),
+                encoding: Encoding::SingleByte,
+                bom: false,
+            }),
         }
     }
 
@@ -289,10 +291,7 @@ mod tests {
     #[test]
     fn a_character_the_file_cannot_hold_is_refused() {
         let text = Text::decode(b"caf\xE9").unwrap();
-        assert_eq!(
-            text.encode("→"),
-            Err(TextError::Unencodable { encoding: Encoding::SingleByte, character: '→' })
-        );
+        assert_eq!(text.encode("→"), Err(TextError::Unencodable { encoding: Encoding::SingleByte, character: '→' }));
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
             reader.at += 1;
             files.push(FilePatch { op: Op::Delete { path: path_of(path)? }, hunks: Vec::new() });
         } else {
-            let message = format!("{line:?} is not a section; expected `{ADD} path`, `{UPDATE} path` or `{DELETE} path`");
+            let message =
+                format!("{line:?} is not a section; expected `{ADD} path`, `{UPDATE} path` or `{DELETE} path`");
             return Err(reader.error(message));
         }
     }
@@ -101,7 +102,9 @@ impl<'a> Reader<'a> {
             hunks.push(self.hunk()?);
         }
         if hunks.is_empty() && move_to.is_none() {
-            return Err(self.error(format!("the update of {path} has no changes; add `@@` and lines that start with ` `, `-` or `+`")));
+            return Err(self.error(format!(
+                "the update of {path} has no changes; add `@@` and lines that start with ` `, `-` or `+`"
+            )));
         }
         Ok(FilePatch { op: Op::Update { path, move_to }, hunks })
     }
@@ -143,7 +146,10 @@ impl<'a> Reader<'a> {
                     self.at += 1;
                     continue;
                 }
-                Some(_) => return Err(self.error(format!("lines of an update start with ` `, `-`, `+` or `@@`, but this is {line:?}"))),
+                Some(_) => {
+                    return Err(self
+                        .error(format!("lines of an update start with ` `, `-`, `+` or `@@`, but this is {line:?}")));
+                }
             });
             self.at += 1;
         }

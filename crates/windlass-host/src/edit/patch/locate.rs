@@ -71,7 +71,14 @@ fn missing(lines: &[Line<'_>], wanted: &[&str], before: &[usize]) -> HunkProblem
     HunkProblem::Missing { expected: expected.join("\n"), nearest: nearest(lines, wanted) }
 }
 
-fn choose(lines: &[Line<'_>], hunk: &Hunk, after: &[usize], count: usize, from: usize, drift: isize) -> Result<usize, HunkProblem> {
+fn choose(
+    lines: &[Line<'_>],
+    hunk: &Hunk,
+    after: &[usize],
+    count: usize,
+    from: usize,
+    drift: isize,
+) -> Result<usize, HunkProblem> {
     let mut places = after.to_vec();
     if hunk.at_end || hunk.old_open {
         let at_end: Vec<usize> = places.iter().copied().filter(|first| first + count == lines.len()).collect();
@@ -100,7 +107,8 @@ fn choose(lines: &[Line<'_>], hunk: &Hunk, after: &[usize], count: usize, from: 
 fn under_header(lines: &[Line<'_>], hunk: &Hunk, places: &[usize], from: usize) -> Result<Vec<usize>, HunkProblem> {
     let headers = header_lines(lines, hunk, from)?;
     let blocks: Vec<_> = headers.iter().map(|&header| header..block_end(lines, header)).collect();
-    let inside: Vec<usize> = places.iter().copied().filter(|first| blocks.iter().any(|block| block.contains(first))).collect();
+    let inside: Vec<usize> =
+        places.iter().copied().filter(|first| blocks.iter().any(|block| block.contains(first))).collect();
     if inside.is_empty() {
         let first = headers.first().copied().unwrap_or_default();
         return Ok(places.iter().copied().filter(|&place| place >= first).collect());

@@ -34,7 +34,9 @@ impl Patch {
             None => {
                 return Err(PatchError::Syntax {
                     line: 1,
-                    message: "no patch found; start with `*** Begin Patch`, `diff --git` or `--- a/path` and `+++ b/path`".into(),
+                    message:
+                        "no patch found; start with `*** Begin Patch`, `diff --git` or `--- a/path` and `+++ b/path`"
+                            .into(),
                 });
             }
         };
@@ -191,7 +193,7 @@ pub enum PatchError {
         /// Number of the hunk in its file, from 1.
         hunk: usize,
         /// What is wrong with it.
-        problem: HunkProblem,
+        problem: Box<HunkProblem>,
     },
 }
 

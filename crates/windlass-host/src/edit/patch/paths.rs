@@ -51,7 +51,9 @@ fn escape(rest: &[u8]) -> Result<(u8, usize), String> {
         [b'r', ..] => simple(b'\r'),
         [b'"', ..] => simple(b'"'),
         [b'\\', ..] => simple(b'\\'),
-        [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => Ok(((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), 3)),
+        [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
+            Ok(((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), 3))
+        }
         _ => Err("a quoted path has an escape that C does not know".into()),
     }
 }

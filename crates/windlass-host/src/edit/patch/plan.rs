@@ -124,7 +124,11 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         for (index, hunk) in hunks.iter().enumerate() {
             for line in &hunk.lines {
                 let HunkLine::Add(line) = line else {
-                    return Err(PatchError::Hunk { path: path.to_owned(), hunk: index + 1, problem: HunkProblem::OldLinesInNewFile });
+                    return Err(PatchError::Hunk {
+                        path: path.to_owned(),
+                        hunk: index + 1,
+                        problem: Box::new(HunkProblem::OldLinesInNewFile),
+                    });
                 };
                 text.push_str(line);
                 text.push('\n');
@@ -143,7 +147,11 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             // The hunks of a deletion show the whole file, so they prove that it is the one meant.
             let left = patched(path, &before, hunks)?;
             if !Text::decode(&left).is_ok_and(|text| text.content.is_empty()) {
-                return Err(PatchError::Hunk { path: path.to_owned(), hunk: hunks.len(), problem: HunkProblem::LeavesLines });
+                return Err(PatchError::Hunk {
+                    path: path.to_owned(),
+                    hunk: hunks.len(),
+                    problem: Box::new(HunkProblem::LeavesLines),
+                });
             }
         }
         let state = self.state(path)?;
@@ -180,7 +188,10 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
                 let state = self.files.get(to)?;
                 let from = state.from.clone()?;
                 let source = self.files.get(&from)?;
-                let whole = state.before.is_none() && state.after.is_some() && source.before.is_some() && source.after.is_none();
+                let whole = state.before.is_none()
+                    && state.after.is_some()
+                    && source.before.is_some()
+                    && source.after.is_none();
                 whole.then(|| (from, to.clone()))
             })
             .collect();
@@ -195,9 +206,13 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             let Some(state) = files.remove(path) else { continue };
             let path = path.clone();
             match (state.before, state.after, moved) {
-                (None, Some(after), Some((from, before))) => changes.push(Change::Move { from, to: path, before, after }),
+                (None, Some(after), Some((from, before))) => {
+                    changes.push(Change::Move { from, to: path, before, after })
+                }
                 (None, Some(after), None) => changes.push(Change::Create { path, after }),
-                (Some(before), Some(after), _) if before != after => changes.push(Change::Modify { path, before, after }),
+                (Some(before), Some(after), _) if before != after => {
+                    changes.push(Change::Modify { path, before, after })
+                }
                 (Some(before), None, _) => changes.push(Change::Delete { path, before }),
                 _ => {}
             }
@@ -214,8 +229,11 @@ fn patched(path: &str, bytes: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>, PatchErr
     let mut out = String::with_capacity(text.content.len());
     let (mut done, mut drift) = (0, 0);
     for (index, hunk) in hunks.iter().enumerate() {
-        let spot = locate(&all, hunk, done, drift)
-            .map_err(|problem| PatchError::Hunk { path: path.to_owned(), hunk: index + 1, problem })?;
+        let spot = locate(&all, hunk, done, drift).map_err(|problem| PatchError::Hunk {
+            path: path.to_owned(),
+            hunk: index + 1,
+            problem: Box::new(problem),
+        })?;
         if let Some(start) = hunk.old_start.filter(|_| spot.count > 0) {
             drift = isize::try_from(spot.first).unwrap_or(0) - isize::try_from(start.saturating_sub(1)).unwrap_or(0);
         }

@@ -60,7 +60,8 @@ impl<'a> Reader<'a> {
         self.at += 1;
         let extended = self.extended()?;
         let named = if self.file_header_at(self.at) { Some(self.names()?) } else { None };
-        let (old, new) = named.clone().or_else(|| declared.clone()).or_else(|| extended.rename_pair()).unwrap_or_default();
+        let (old, new) =
+            named.clone().or_else(|| declared.clone()).or_else(|| extended.rename_pair()).unwrap_or_default();
         let (old, new) = paths::strip_prefixes(&old, &new);
         let (mut old, mut new) = (old.to_owned(), new.to_owned());
         if let (None, Some((from, to))) = (&named, extended.rename_pair()) {
@@ -74,7 +75,10 @@ impl<'a> Reader<'a> {
             let (from, to) = paths::strip_prefixes(&from, &to);
             let agrees = (old == from || old == NULL) && (new == to || new == NULL);
             if !agrees {
-                return Err(differ(shown, &format!("`diff --git` names {from} and {to}, the lines below name {old} and {new}")));
+                return Err(differ(
+                    shown,
+                    &format!("`diff --git` names {from} and {to}, the lines below name {old} and {new}"),
+                ));
             }
         }
         if extended.created && named.is_none() {
@@ -84,7 +88,10 @@ impl<'a> Reader<'a> {
             new = NULL.into();
         }
         if (extended.created && old != NULL) || (extended.deleted && new != NULL) {
-            return Err(differ(shown, "the mode line and the `---`/`+++` lines disagree about whether the file exists"));
+            return Err(differ(
+                shown,
+                "the mode line and the `---`/`+++` lines disagree about whether the file exists",
+            ));
         }
         let renamed = extended.rename_from.is_some() || extended.rename_to.is_some();
         if renamed && (extended.rename_from.as_deref() != Some(&old) || extended.rename_to.as_deref() != Some(&new)) {
@@ -107,7 +114,12 @@ impl<'a> Reader<'a> {
             (old, new) => {
                 let (path, to) = (paths::check(old)?, paths::check(new)?);
                 if path != to && !renamed {
-                    return Err(differ(&to, &format!("`---` names {path} and `+++` names {to}; a rename needs `rename from` and `rename to`")));
+                    return Err(differ(
+                        &to,
+                        &format!(
+                            "`---` names {path} and `+++` names {to}; a rename needs `rename from` and `rename to`"
+                        ),
+                    ));
                 }
                 Op::Update { move_to: (path != to).then_some(to), path }
             }
@@ -153,7 +165,9 @@ impl<'a> Reader<'a> {
                 found.rename_to = Some(name(path)?);
             } else if line.starts_with("copy from ") || line.starts_with("copy to ") {
                 found.judge(Some("a patch may not copy files; add the new file with its lines".into()));
-            } else if line.starts_with("GIT binary patch") || (line.starts_with("Binary files ") && line.ends_with(" differ")) {
+            } else if line.starts_with("GIT binary patch")
+                || (line.starts_with("Binary files ") && line.ends_with(" differ"))
+            {
                 found.judge(Some("binary patches are not applied; write the file by a command instead".into()));
             } else if let Some(index) = line.strip_prefix("index ") {
                 let mode = index.rsplit_once(' ').map_or("", |(_, mode)| mode);
@@ -169,7 +183,9 @@ impl<'a> Reader<'a> {
     fn hunk(&mut self, number: usize) -> Result<Hunk, PatchError> {
         let header = self.line();
         let Some((start, old_count, new_count)) = ranges(header) else {
-            return Err(self.error(format!("{header:?} is not a hunk header; expected `@@ -line,count +line,count @@`")));
+            return Err(
+                self.error(format!("{header:?} is not a hunk header; expected `@@ -line,count +line,count @@`"))
+            );
         };
         self.at += 1;
         let mut hunk = Hunk { old_start: start, ..Hunk::default() };
@@ -201,7 +217,10 @@ impl<'a> Reader<'a> {
         if old_left.is_some_and(|left| left != 0) || new_left.is_some_and(|left| left != 0) {
             // Blank lines after a miscounted hunk are more likely the space before what follows.
             hunk.lines.truncate(hunk.lines.len() - bare);
-            self.notes.push(format!("hunk {number} ending at line {} of the patch has other line counts than `{header}` says", self.at));
+            self.notes.push(format!(
+                "hunk {number} ending at line {} of the patch has other line counts than `{header}` says",
+                self.at
+            ));
         }
         if !hunk.lines.iter().any(|line| !matches!(line, HunkLine::Keep(_))) {
             return Err(self.error(format!("hunk {number} has no line that starts with `-` or `+`")));
@@ -248,7 +267,9 @@ fn differ(path: &str, message: &str) -> PatchError {
 fn mode_rule(mode: &str, what: &str) -> Option<String> {
     match mode.trim() {
         "100644" => None,
-        "100755" => Some(format!("an executable file (mode 100755) may not be {what} by a patch; set the bit by a command")),
+        "100755" => {
+            Some(format!("an executable file (mode 100755) may not be {what} by a patch; set the bit by a command"))
+        }
         "120000" => Some(format!("a symbolic link (mode 120000) may not be {what} by a patch")),
         "160000" => Some(format!("a submodule (mode 160000) may not be {what} by a patch")),
         other => Some(format!("a file of mode {other:?} may not be {what} by a patch")),
