@@ -1,3 +1,6 @@
-//! The one door to this machine: workspace, patches, processes, session log, settings files, clock.
+//! The one door to this machine.
 
+pub mod clock;
 pub mod edit;
+mod search;
+pub mod workspace;

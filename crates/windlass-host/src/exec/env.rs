@@ -1,0 +1,169 @@
+//! Which environment variables a child process gets: a pure function over the caller's variables. Names that
+//! look like credentials are dropped; nothing that would wait for a person or draw on a terminal is left on.
+
+use std::ffi::{OsStr, OsString};
+
+/// Words that mark a variable as a credential when they stand between underscores in its name.
+const SECRET_WORDS: [&str; 11] = [
+    "KEY",
+    "APIKEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "AUTH",
+    "COOKIE",
+    "SESSION",
+];
+
+/// Prefixes whose variables pass even when a word of their name looks secret.
+const FREE_PREFIXES: [&str; 4] = ["GIT_AUTHOR_", "GIT_COMMITTER_", "XDG_", "DBUS_"];
+
+/// Set by git for its hooks; a child that inherited them would work on another repository than its own.
+const GIT_PLACES: [&str; 7] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+];
+
+/// Nobody sits at the child's terminal: no pager, no editor, no prompt, no colour.
+const NEUTRAL: [(&str, &str); 15] = [
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("GH_PAGER", "cat"),
+    ("SYSTEMD_PAGER", "cat"),
+    // `true` accepts what is there: a rebase goes on, a commit without a message stops at once.
+    ("EDITOR", "true"),
+    ("VISUAL", "true"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("TERM", "dumb"),
+    ("NO_COLOR", "1"),
+    ("CLICOLOR", "0"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+    ("PIP_NO_INPUT", "1"),
+];
+
+/// Dropped without being credentials: programs named here would pop up a question, and paths would be stale.
+const DROPPED: [&str; 8] = [
+    "SSH_ASKPASS",
+    "GIT_ASKPASS",
+    "SUDO_ASKPASS",
+    "CLICOLOR_FORCE",
+    "FORCE_COLOR",
+    "COLORTERM",
+    "PWD",
+    "OLDPWD",
+];
+
+/// The environment of a child: the given variables without credentials, plus the neutral settings.
+/// `exceptions` are names that the configuration lets through although they look secret.
+pub fn child_env(
+    vars: impl IntoIterator<Item = (OsString, OsString)>,
+    exceptions: &[String],
+) -> Vec<(OsString, OsString)> {
+    let excepted = |name: &OsStr| exceptions.iter().any(|exception| name == exception.as_str());
+    let mut kept: Vec<(OsString, OsString)> = vars
+        .into_iter()
+        .filter(|(name, _)| excepted(name) || passes(name))
+        .collect();
+    let neutral = NEUTRAL.iter().filter(|(name, _)| !excepted(OsStr::new(name)));
+    kept.extend(neutral.map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    kept
+}
+
+fn passes(name: &OsStr) -> bool {
+    let neutral = NEUTRAL.iter().map(|(name, _)| name);
+    let mut removed = neutral.chain(&GIT_PLACES).chain(&DROPPED);
+    !removed.any(|other| name == *other) && !looks_secret(&name.to_string_lossy())
+}
+
+/// Whether a variable of this name is taken for a credential.
+pub fn looks_secret(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    if FREE_PREFIXES.iter().any(|prefix| upper.starts_with(prefix)) {
+        return false;
+    }
+    upper.ends_with("APIKEY") || upper.split('_').any(|word| SECRET_WORDS.contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, passes: bool) {
+        let vars = [(OsString::from(name), OsString::from("v"))];
+        let child = child_env(vars, &["NPM_TOKEN".to_owned()]);
+        let found = child.iter().any(|(found, value)| found == name && value == "v");
+        assert_eq!(found, passes, "{name}");
+    }
+
+    #[test]
+    fn credentials_are_dropped_by_the_words_of_their_name() {
+        for name in [
+            "ANTHROPIC_API_KEY",
+            "OPENAI_APIKEY",
+            "MYAPIKEY",
+            "KEY",
+            "GITHUB_TOKEN",
+            "TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "DB_PASSWORD",
+            "MYSQL_PASSWD",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "X_CREDENTIAL",
+            "SSH_AUTH_SOCK",
+            "npm_config__auth",
+            "api_key",
+            "HTTP_COOKIE",
+            "SESSION_ID",
+        ] {
+            check(name, false);
+        }
+    }
+
+    #[test]
+    fn ordinary_names_pass_even_when_they_contain_such_letters() {
+        for name in [
+            "PATH",
+            "HOME",
+            "LANG",
+            "KEYBOARD",
+            "MONKEY",
+            "TOKENIZERS_PARALLELISM",
+            "AUTHOR",
+            "GIT_AUTHOR_NAME",
+            "GIT_COMMITTER_EMAIL",
+            "XDG_SESSION_ID",
+            "XDG_RUNTIME_DIR",
+            "DBUS_SESSION_BUS_ADDRESS",
+            "CARGO_HOME",
+            "NPM_TOKEN", // named as an exception
+        ] {
+            check(name, true);
+        }
+    }
+
+    #[test]
+    fn what_would_wait_for_a_person_or_point_elsewhere_is_replaced() {
+        for name in ["PAGER", "EDITOR", "TERM", "GIT_DIR", "PWD", "SSH_ASKPASS", "FORCE_COLOR"] {
+            check(name, false);
+        }
+        let child = child_env([("PAGER".into(), "less".into())], &[]);
+        let pagers: Vec<_> = child.iter().filter(|(name, _)| name == "PAGER").collect();
+        assert_eq!(pagers, [&("PAGER".into(), "cat".into())]);
+        let kept = child_env([("TERM".into(), "xterm".into())], &["TERM".to_owned()]);
+        assert!(kept.contains(&("TERM".into(), "xterm".into())));
+        assert!(!kept.contains(&("TERM".into(), "dumb".into())));
+    }
+}

@@ -1,0 +1,304 @@
+//! Finding files by name and lines by content, honouring ignore files, in bounded results and in a fixed order.
+//! Links are never followed, `.git` is never entered, and content is read through the workspace's handle only.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobMatcher};
+use grep_matcher::{LineTerminator, Matcher};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch};
+use ignore::{Walk, WalkBuilder};
+use windlass_core::CancellationToken;
+use windlass_core::workspace::{
+    FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
+};
+
+use crate::workspace::{Root, bad_path, from_errno};
+
+/// A tree with more entries is looked at only so far; the answer then says that there is more.
+const MAX_VISITED: usize = 2_000_000;
+/// The longest piece of a line that is shown, in bytes.
+const MAX_LINE: usize = 500;
+/// How much of a cut line is shown before the match.
+const BEFORE_MATCH: usize = 100;
+/// The most memory one search takes for a line; a file with a longer line is left out.
+const MAX_HEAP: usize = 32 * 1024 * 1024;
+/// The most lines of context on each side.
+const MAX_CONTEXT: usize = 50;
+/// The most memory a compiled pattern takes.
+const MAX_REGEX: usize = 8 * 1024 * 1024;
+
+/// Finds files and links whose path matches a glob.
+pub(crate) fn find(root: &Root, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    let glob = Glob::new(&query.glob)?;
+    let mut found = Found::default();
+    let more = visit(root, &query.under, cancel, |path, under| {
+        if !glob.matches(path, under) {
+            return Ok(true);
+        }
+        if found.paths.len() == query.max {
+            return Ok(false);
+        }
+        found.paths.push(path.to_string_lossy().into_owned());
+        Ok(true)
+    })?;
+    found.more = more;
+    Ok(found)
+}
+
+/// Finds lines that match a pattern.
+pub(crate) fn grep(root: &Root, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
+    let matcher = matcher(query)?;
+    let glob = query.glob.as_deref().map(Glob::new).transpose()?;
+    let context = query.context.min(MAX_CONTEXT);
+    let mut searcher = SearcherBuilder::new()
+        .line_terminator(LineTerminator::crlf())
+        .line_number(true)
+        .before_context(context)
+        .after_context(context)
+        .heap_limit(Some(MAX_HEAP))
+        .binary_detection(BinaryDetection::quit(0))
+        .build();
+    let mut grepped = Grepped::default();
+    let mut left_out = false;
+    let more = visit(root, &query.under, cancel, |path, under| {
+        if glob.as_ref().is_some_and(|glob| !glob.matches(path, under)) {
+            return Ok(true);
+        }
+        // A file that went away, changed into something else or may not be read holds no line to show.
+        let Ok((file, _)) = root.open_file(path) else {
+            left_out = true;
+            return Ok(true);
+        };
+        let mut hits = Hits {
+            matcher: &matcher,
+            path,
+            lines: Vec::new(),
+            matches: 0,
+            max: query.max - grepped.matches,
+            full: false,
+            binary: false,
+        };
+        let searched = searcher.search_reader(&matcher, Cancellable { file, cancel }, &mut hits);
+        if cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        left_out |= searched.is_err();
+        if !hits.binary && hits.matches > 0 {
+            grepped.files += 1;
+            grepped.matches += hits.matches;
+            grepped.lines.append(&mut hits.lines);
+        }
+        Ok(hits.binary || !hits.full)
+    })?;
+    grepped.more = more || left_out;
+    Ok(grepped)
+}
+
+fn matcher(query: &GrepQuery) -> Result<RegexMatcher, FileError> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.case_insensitive(query.ignore_case).crlf(true).line_terminator(None).size_limit(MAX_REGEX);
+    builder.fixed_strings(query.literal).multi_line(true).ban_byte(Some(b'\n'));
+    builder.build(&query.pattern).map_err(|err| FileError {
+        kind: FileErrorKind::BadInput,
+        message: format!(
+            "the pattern is not usable: {err}\n(patterns match inside one line and have no look-around or back-references)"
+        ),
+    })
+}
+
+/// Calls `each` with every file below `under` in order (path relative to the root, and to `under`) until it
+/// says false. Answers whether it did, or whether the tree is too large to be looked at in full.
+fn visit(
+    root: &Root,
+    under: &str,
+    cancel: &CancellationToken,
+    mut each: impl FnMut(&Path, &Path) -> Result<bool, FileError>,
+) -> Result<bool, FileError> {
+    let given = if under.is_empty() { "." } else { under };
+    let start = root.resolve(given)?;
+    if !start.inside {
+        // Opening it gives the refusal in the usual words.
+        root.open_directory(given)?;
+        return Err(bad_path("it is not inside the workspace"));
+    }
+    let start_path = PathBuf::from(&start.path);
+    match start.kind {
+        Some(FileKind::Directory) => {}
+        Some(_) => {
+            let name = start_path.file_name().map(PathBuf::from).unwrap_or_default();
+            return each(&start_path, &name).map(|go_on| !go_on);
+        }
+        None => return Err(from_errno(Path::new(given), rustix::io::Errno::NOENT)),
+    }
+    let seen = Cell::new(false);
+    let more = walk_tree(root, root.root(), &start_path, cancel, &seen, &mut each)?;
+    if seen.get() {
+        return Ok(more);
+    }
+    // The directory is itself ignored, but it was named: look into it, by its own ignore files alone.
+    let top = root.root().join(&start_path);
+    walk_tree(root, &top, &start_path, cancel, &seen, &mut each)
+}
+
+fn walk_tree(
+    root: &Root,
+    top: &Path,
+    start: &Path,
+    cancel: &CancellationToken,
+    seen: &Cell<bool>,
+    each: &mut impl FnMut(&Path, &Path) -> Result<bool, FileError>,
+) -> Result<bool, FileError> {
+    let whole = start == Path::new(".");
+    for (count, entry) in walker(root.root(), top, start).enumerate() {
+        if cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        if count == MAX_VISITED {
+            return Ok(true);
+        }
+        // A directory that may not be read or went away is left out, as every search tool does.
+        let Ok(entry) = entry else { continue };
+        let Ok(path) = entry.path().strip_prefix(root.root()) else { continue };
+        let under = if whole { Some(path) } else { path.strip_prefix(start).ok() };
+        let Some(under) = under else { continue };
+        seen.set(true);
+        let is_file = entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_symlink());
+        if is_file && !each(path, under)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Walks from `top`. Only the way down to `start` and what is below it is entered, so that the ignore files
+/// above `start` count and those above the root do not.
+fn walker(root: &Path, top: &Path, start: &Path) -> Walk {
+    let start = if start == Path::new(".") { root.to_owned() } else { root.join(start) };
+    WalkBuilder::new(top)
+        .hidden(false)
+        .parents(false)
+        .git_global(false)
+        .require_git(false)
+        .follow_links(false)
+        .sort_by_file_name(Ord::cmp)
+        .filter_entry(move |entry| {
+            let path = entry.path();
+            entry.file_name() != ".git" && (path.starts_with(&start) || start.starts_with(path))
+        })
+        .build()
+}
+
+/// A glob over paths; without a slash it is about the file name alone.
+struct Glob {
+    matcher: GlobMatcher,
+    name_only: bool,
+}
+
+impl Glob {
+    fn new(text: &str) -> Result<Self, FileError> {
+        let text = text.strip_prefix("./").unwrap_or(text);
+        let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
+        let glob = glob.map_err(|err| FileError {
+            kind: FileErrorKind::BadInput,
+            message: format!("the glob is not usable: {err}"),
+        })?;
+        Ok(Self { matcher: glob.compile_matcher(), name_only: !text.contains('/') })
+    }
+
+    /// By the path below the directory that was searched, or from the root: a model may mean either.
+    fn matches(&self, path: &Path, under: &Path) -> bool {
+        if self.name_only {
+            return path.file_name().is_some_and(|name| self.matcher.is_match(name));
+        }
+        self.matcher.is_match(under) || self.matcher.is_match(path)
+    }
+}
+
+/// Collects the lines of one file.
+struct Hits<'a> {
+    matcher: &'a RegexMatcher,
+    path: &'a Path,
+    lines: Vec<GrepLine>,
+    matches: usize,
+    max: usize,
+    full: bool,
+    binary: bool,
+}
+
+impl Hits<'_> {
+    fn push(&mut self, line: Option<u64>, bytes: &[u8], hit: bool) {
+        self.lines.push(GrepLine {
+            path: self.path.to_string_lossy().into_owned(),
+            line: line.unwrap_or(0),
+            text: shown(bytes, hit.then_some(self.matcher)),
+            hit,
+        });
+    }
+}
+
+impl Sink for Hits<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        if self.matches == self.max {
+            self.full = true;
+            return Ok(false);
+        }
+        self.matches += 1;
+        self.push(found.line_number(), found.bytes(), true);
+        Ok(true)
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
+        self.push(context.line_number(), context.bytes(), false);
+        Ok(true)
+    }
+
+    fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
+        self.binary = finish.binary_byte_offset().is_some();
+        Ok(())
+    }
+}
+
+/// A line as text, without its end, cut around the match when it is very long.
+fn shown(line: &[u8], matcher: Option<&RegexMatcher>) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.len() <= MAX_LINE {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let at = matcher.and_then(|matcher| matcher.find(line).ok().flatten()).map_or(0, |found| found.start());
+    let from = if at + BEFORE_MATCH > MAX_LINE { at - BEFORE_MATCH.min(at) } else { 0 };
+    let to = (from + MAX_LINE).min(line.len());
+    let piece = String::from_utf8_lossy(&line[from..to]);
+    let piece = piece.trim_matches('\u{fffd}');
+    let (before, after) = (if from > 0 { "…" } else { "" }, if to < line.len() { "…" } else { "" });
+    format!("{before}{piece}{after}")
+}
+
+/// A file that stops giving bytes when the search is cancelled.
+struct Cancellable<'a> {
+    file: File,
+    cancel: &'a CancellationToken,
+}
+
+impl Read for Cancellable<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.file.read(buf)
+    }
+}
+
+fn cancelled() -> FileError {
+    FileError { kind: FileErrorKind::Cancelled, message: "the search was cancelled".to_owned() }
+}
+
+#[cfg(test)]
+#[path = "search_tests.rs"]
+mod tests;

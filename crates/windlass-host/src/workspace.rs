@@ -1,0 +1,282 @@
+//! A workspace held by a directory handle: every file operation starts at the handle and stays beneath it,
+//! decided while opening and never by looking first. Absolute paths under the root are taken as relative ones.
+//! Nothing here judges whether a file may be touched; it only makes sure that it is a file of this workspace.
+
+mod beneath;
+mod discover;
+mod error;
+mod write;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use windlass_core::CancellationToken;
+use windlass_core::workspace::{
+    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing, Resolved,
+};
+
+pub use self::discover::{OpenError, discover};
+pub(crate) use self::error::{bad_path, from_errno, from_io, too_large, wrong_kind};
+pub(crate) use self::write::write_whole;
+
+use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
+use self::error::{kind_of, kind_of_stat, outside};
+
+/// Longer paths are refused before the system sees them.
+const MAX_PATH: usize = 4096;
+/// How many names of one directory are looked at; more than a person or a model can use.
+const MAX_LISTED: usize = 20_000;
+
+/// The directory a session works in, opened once.
+#[derive(Debug)]
+pub struct Root {
+    dir: OwnedFd,
+    path: PathBuf,
+    kernel: KernelLookup,
+}
+
+impl Root {
+    /// Opens the directory as it is, without any rule about which directories are fit to be a workspace;
+    /// see [`Root::open_workspace`] for that.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        discover::open_dir(path).map(|(dir, path)| Self { dir, path, kernel: KernelLookup::default() })
+    }
+
+    /// Opens a directory as a workspace. `unfit` are directories that hold far more than a project, such as
+    /// the home directory; they and `/` are refused.
+    pub fn open_workspace(path: &Path, unfit: &[PathBuf]) -> Result<Self, OpenError> {
+        let root = Self::open(path)?;
+        discover::refuse_unfit(&root.path, unfit)?;
+        Ok(root)
+    }
+
+    /// The directory handle.
+    pub fn handle(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Whether the directory has been deleted since it was opened.
+    pub fn is_gone(&self) -> bool {
+        rustix::fs::fstat(&self.dir).map_or(true, |stat| stat.st_nlink == 0)
+    }
+
+    /// Opens a directory of the workspace, to list it or to start a program in it.
+    pub fn open_directory(&self, given: &str) -> Result<OwnedFd, FileError> {
+        self.open_dir(&self.relative(given)?)
+    }
+
+    /// Opens a regular file for reading. Anything else is refused without waiting: a named pipe with no
+    /// writer must not hang the caller.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<(File, FileStat), FileError> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        regular(beneath::open(self.handle(), path, flags, &self.kernel)?, path)
+    }
+
+    /// Turns what was given into a path relative to the root. Only text is looked at: the answer may still
+    /// lead out through a link or `..`, which opening it refuses.
+    pub(crate) fn relative(&self, given: &str) -> Result<PathBuf, FileError> {
+        let path = usable(given)?;
+        if !path.is_absolute() {
+            return Ok(path.to_owned());
+        }
+        match path.strip_prefix(&self.path) {
+            Ok(inside) if inside.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+            Ok(inside) => Ok(inside.to_owned()),
+            Err(_) => Err(outside(path)),
+        }
+    }
+
+    fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+        beneath::open(self.handle(), path, flags, &self.kernel)
+    }
+
+    fn locate(&self, path: &Path, last: LastLink) -> Result<Spot, FileError> {
+        // A path that climbs above the root in its text alone need not be walked.
+        if path.components().next() == Some(Component::ParentDir) {
+            return Err(outside(path));
+        }
+        locate(self.handle(), path, last, Reach::Beneath)
+    }
+
+    /// Where a path leads that leaves the root, so that it can be judged; nothing is ever opened by it.
+    fn resolve_outside(&self, given: &str) -> Result<Resolved, FileError> {
+        let path = self.path.join(usable(given)?);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| from_errno(&path, errno))?;
+        let spot = locate(top.as_fd(), &path, LastLink::Follow, Reach::Anywhere)?;
+        let real = Path::new("/").join(spot.real_path());
+        let (path, inside) = match real.strip_prefix(&self.path) {
+            Ok(inside) if inside.as_os_str().is_empty() => (Path::new("."), true),
+            Ok(inside) => (inside, true),
+            Err(_) => (real.as_path(), false),
+        };
+        Ok(Resolved { path: path.to_string_lossy().into_owned(), inside, kind: spot.kind })
+    }
+}
+
+impl Files for Root {
+    fn root(&self) -> &Path {
+        &self.path
+    }
+
+    fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
+        let beneath = self.relative(path).and_then(|path| self.locate(&path, LastLink::Follow));
+        match beneath {
+            Ok(spot) => {
+                let path = spot.real_path().to_string_lossy().into_owned();
+                Ok(Resolved { path, inside: true, kind: spot.kind })
+            }
+            Err(err) if err.kind == FileErrorKind::Outside => self.resolve_outside(path),
+            Err(err) => Err(err),
+        }
+    }
+
+    fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
+        let path = self.relative(path)?;
+        let (file, stat) = self.open_file(&path)?;
+        read_whole(file, stat.size, max, &path)
+    }
+
+    fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
+        let path = self.relative(path)?;
+        let (file, stat) = self.open_file(&path)?;
+        read_range(&file, stat.size, offset, len).map_err(|err| from_io(&path, &err))
+    }
+
+    fn stat(&self, path: &str) -> Result<FileStat, FileError> {
+        let path = self.relative(path)?;
+        let spot = self.locate(&path, LastLink::Follow)?;
+        if !spot.missing.is_empty() {
+            return Err(from_errno(&path, Errno::NOENT));
+        }
+        let stat = match &spot.name {
+            Some(name) => rustix::fs::statat(spot.parent(self.handle()), name, AtFlags::SYMLINK_NOFOLLOW),
+            None => rustix::fs::fstat(&self.dir),
+        };
+        stat.map(|stat| stat_of(&stat)).map_err(|errno| from_errno(&path, errno))
+    }
+
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.write_file(path, bytes)
+    }
+
+    fn remove(&self, path: &str) -> Result<(), FileError> {
+        self.remove_file(path)
+    }
+
+    fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
+        self.rename_file(from, to, replace)
+    }
+
+    fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
+        let path = self.relative(if path.is_empty() { "." } else { path })?;
+        let fail = |errno| from_errno(&path, errno);
+        let fd = self.open_dir(&path)?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&fd).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if names.len() == MAX_LISTED {
+                break;
+            }
+            names.push((name.to_owned(), entry.file_type()));
+        }
+        names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let more = names.len() > max || names.len() == MAX_LISTED;
+        names.truncate(max);
+        let entries = names.into_iter().map(|(name, file_type)| {
+            // The directory may be changing: a name that is gone again keeps the kind it was listed with.
+            let stat = rustix::fs::statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat_of(&stat));
+            let (kind, size) = stat.map_or((kind_of(file_type), 0), |stat| (stat.kind, stat.size));
+            (name.to_string_lossy().into_owned(), kind, size)
+        });
+        Ok(Listing { entries: entries.collect(), more })
+    }
+
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+        crate::search::find(self, query, cancel)
+    }
+
+    fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
+        crate::search::grep(self, query, cancel)
+    }
+}
+
+/// Opens a file anywhere by its plain path for reading, regular files only. For settings files and the like,
+/// whose paths come from the person and not from a model.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
+    regular(fd, path)
+}
+
+/// Reads a file that was opened already, of at most `max` bytes.
+pub(crate) fn read_whole(file: File, size: u64, max: u64, path: &Path) -> Result<Vec<u8>, FileError> {
+    if size > max {
+        return Err(too_large(path, size, max));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+    // The file may grow while it is read, and files in /proc claim to be empty.
+    let read = file.take(max.saturating_add(1)).read_to_end(&mut bytes);
+    read.map_err(|err| from_io(path, &err))?;
+    if bytes.len() as u64 > max {
+        return Err(too_large(path, bytes.len() as u64, max));
+    }
+    Ok(bytes)
+}
+
+/// Reads `len` bytes at `offset`, or what there is; the size bounds the buffer, however much is asked for.
+pub(crate) fn read_range(file: &File, size: u64, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
+    let len = len.min(size.saturating_sub(offset));
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+fn usable(given: &str) -> Result<&Path, FileError> {
+    if given.is_empty() {
+        return Err(bad_path("it is empty"));
+    }
+    if given.len() > MAX_PATH {
+        return Err(bad_path("it is too long"));
+    }
+    if given.contains('\0') {
+        return Err(bad_path("it contains a NUL byte"));
+    }
+    Ok(Path::new(given))
+}
+
+fn regular(fd: OwnedFd, path: &Path) -> Result<(File, FileStat), FileError> {
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| from_errno(path, errno))?;
+    let stat = stat_of(&stat);
+    if stat.kind != FileKind::File {
+        return Err(wrong_kind(path, stat.kind, FileKind::File));
+    }
+    Ok((File::from(fd), stat))
+}
+
+fn stat_of(stat: &rustix::fs::Stat) -> FileStat {
+    FileStat { kind: kind_of_stat(stat), size: u64::try_from(stat.st_size).unwrap_or(0), mode: stat.st_mode & 0o7777 }
+}
+
+#[cfg(test)]
+#[path = "workspace_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+//! The sentences for what can go wrong with a path or a file, made in one place so that they stay alike.
+//! Messages name the path as it was given. They never hold file content.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use windlass_core::workspace::{FileError, FileErrorKind, FileKind};
+
+pub(crate) fn kind_of(file_type: FileType) -> FileKind {
+    match file_type {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Link,
+        _ => FileKind::Special,
+    }
+}
+
+pub(crate) fn kind_of_stat(stat: &rustix::fs::Stat) -> FileKind {
+    kind_of(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Gives a system error its meaning here.
+pub(crate) fn from_errno(path: &Path, errno: Errno) -> FileError {
+    let path = path.display();
+    let (kind, message) = match errno {
+        Errno::NOENT => (FileErrorKind::NotFound, format!("{path}: no such file or directory")),
+        Errno::EXIST | Errno::NOTEMPTY => (FileErrorKind::Exists, format!("{path} already exists")),
+        Errno::NOTDIR => (FileErrorKind::WrongKind, format!("{path}: a part of this path is not a directory")),
+        Errno::NXIO => {
+            (FileErrorKind::WrongKind, format!("{path} is a pipe, socket or device; this needs a regular file"))
+        }
+        Errno::LOOP => (FileErrorKind::BadInput, format!("{path}: its symbolic links lead in a circle")),
+        Errno::NAMETOOLONG => (FileErrorKind::BadInput, "not a usable path: a part of it is too long".to_owned()),
+        Errno::ACCESS | Errno::PERM => (
+            FileErrorKind::Permission,
+            format!("{path}: permission denied; check its owner and mode, and those of its directory"),
+        ),
+        Errno::ROFS => (FileErrorKind::Permission, format!("{path}: the file system is read-only")),
+        Errno::NOSPC | Errno::DQUOT => {
+            (FileErrorKind::Full, format!("{path}: no space is left on the disk; free some and try again"))
+        }
+        other => (FileErrorKind::Io, format!("{path}: {}", io::Error::from(other))),
+    };
+    FileError { kind, message }
+}
+
+pub(crate) fn from_io(path: &Path, err: &io::Error) -> FileError {
+    match err.raw_os_error() {
+        Some(code) => from_errno(path, Errno::from_raw_os_error(code)),
+        None => FileError { kind: FileErrorKind::Io, message: format!("{}: {err}", path.display()) },
+    }
+}
+
+pub(crate) fn outside(path: &Path) -> FileError {
+    FileError {
+        kind: FileErrorKind::Outside,
+        message: format!(
+            "{} leads out of the workspace; use a path inside it (links with absolute targets are not followed)",
+            path.display()
+        ),
+    }
+}
+
+pub(crate) fn bad_path(why: &str) -> FileError {
+    FileError { kind: FileErrorKind::BadInput, message: format!("not a usable path: {why}") }
+}
+
+pub(crate) fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> FileError {
+    let name = |kind| match kind {
+        FileKind::File => "a regular file",
+        FileKind::Directory => "a directory",
+        FileKind::Link => "a symbolic link",
+        FileKind::Special => "a pipe, socket or device",
+    };
+    FileError {
+        kind: FileErrorKind::WrongKind,
+        message: format!("{} is {}; this needs {}", path.display(), name(found), name(needed)),
+    }
+}
+
+pub(crate) fn too_large(path: &Path, size: u64, limit: u64) -> FileError {
+    FileError {
+        kind: FileErrorKind::TooLarge,
+        message: format!(
+            "{} has {size} bytes, more than the limit of {limit}; read a range of it instead",
+            path.display()
+        ),
+    }
+}
+
+pub(crate) fn read_only(path: &Path) -> FileError {
+    FileError {
+        kind: FileErrorKind::Permission,
+        message: format!("{} is read-only; change its mode first if it should be written", path.display()),
+    }
+}

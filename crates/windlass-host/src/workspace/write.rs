@@ -1,0 +1,194 @@
+//! Changing a workspace: whole files are written beside their target and renamed over it, so that a reader
+//! sees the old bytes or the new ones and never a mixture. Only regular files are ever replaced, and only
+//! regular files and links are removed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use windlass_core::workspace::{FileError, FileErrorKind, FileKind};
+
+use super::Root;
+use super::beneath::{LastLink, Spot};
+use super::error::{bad_path, from_errno, from_io, read_only, wrong_kind};
+
+/// A fresh name is taken with overwhelming odds; a few tries are plenty.
+const NAME_TRIES: u32 = 8;
+
+impl Root {
+    /// Replaces or creates a file as a whole; missing directories are made. A link at the end is written
+    /// through, to a target beneath the root.
+    pub(super) fn write_file(&self, given: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let path = self.relative(given)?;
+        let mut spot = self.locate(&path, LastLink::Follow)?;
+        let old = self.replaceable(&spot, &path)?;
+        spot.create_missing(self.handle(), &path)?;
+        let Some(name) = spot.name.as_deref() else {
+            return Err(wrong_kind(&path, FileKind::Directory, FileKind::File));
+        };
+        let draft = Draft::create(spot.parent(self.handle()), &path, 0o644)?;
+        draft.fill(bytes, &path)?;
+        if let Some(old) = old {
+            draft.take_after(&old, &path)?;
+        }
+        draft.publish(name, &path)
+    }
+
+    /// The file that a write would replace, or none; an error when it must not be replaced.
+    fn replaceable(&self, spot: &Spot, path: &Path) -> Result<Option<rustix::fs::Stat>, FileError> {
+        let (Some(kind), Some(name)) = (spot.kind, &spot.name) else { return Ok(None) };
+        if kind != FileKind::File {
+            return Err(wrong_kind(path, kind, FileKind::File));
+        }
+        let parent = spot.parent(self.handle());
+        let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(|errno| from_errno(path, errno))?;
+        // Renaming over a file needs no right to write it, but a read-only file means "leave this alone".
+        let writable =
+            stat.st_mode & 0o222 != 0 && rustix::fs::accessat(parent, name, Access::WRITE_OK, AtFlags::empty()).is_ok();
+        if writable { Ok(Some(stat)) } else { Err(read_only(path)) }
+    }
+
+    /// Removes a file or a link (the link itself, not its target). Directories are refused.
+    pub(super) fn remove_file(&self, given: &str) -> Result<(), FileError> {
+        let path = self.relative(given)?;
+        let spot = self.locate(&path, LastLink::Keep)?;
+        match (spot.kind, &spot.name) {
+            (Some(FileKind::File | FileKind::Link), Some(name)) => {
+                rustix::fs::unlinkat(spot.parent(self.handle()), name, AtFlags::empty())
+                    .map_err(|errno| from_errno(&path, errno))
+            }
+            (Some(kind), _) => Err(wrong_kind(&path, kind, FileKind::File)),
+            (None, _) => Err(from_errno(&path, Errno::NOENT)),
+        }
+    }
+
+    /// Moves a file, a link or a directory to another name, both beneath the root; missing directories of
+    /// the new name are made.
+    pub(super) fn rename_file(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
+        let (from_path, to_path) = (self.relative(from)?, self.relative(to)?);
+        let source = self.locate(&from_path, LastLink::Keep)?;
+        let mut target = self.locate(&to_path, LastLink::Keep)?;
+        let named = |name: &Option<OsString>| {
+            name.clone().ok_or_else(|| bad_path("the workspace itself cannot be moved or replaced"))
+        };
+        let (source_name, target_name) = (named(&source.name)?, named(&target.name)?);
+        match source.kind {
+            Some(FileKind::Special) => return Err(wrong_kind(&from_path, FileKind::Special, FileKind::File)),
+            Some(_) => {}
+            None => return Err(from_errno(&from_path, Errno::NOENT)),
+        }
+        match target.kind {
+            Some(_) if !replace => return Err(exists(&to_path)),
+            Some(kind) if kind != FileKind::File => return Err(wrong_kind(&to_path, kind, FileKind::File)),
+            _ => {}
+        }
+        target.create_missing(self.handle(), &to_path)?;
+        let source_dir = source.parent(self.handle());
+        let target_dir = target.parent(self.handle());
+        let renamed = if replace {
+            rustix::fs::renameat(source_dir, &source_name, target_dir, &target_name)
+        } else {
+            rename_new(source_dir, &source_name, target_dir, &target_name)
+        };
+        renamed.map_err(|errno| if errno == Errno::EXIST { exists(&to_path) } else { from_errno(&to_path, errno) })
+    }
+}
+
+/// Writes a file outside any workspace (a settings file) as a whole: beside its target, then renamed over it.
+/// `mode` is for a new file; one that is there keeps its own.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
+    let Some(name) = path.file_name() else { return Err(bad_path("it names no file")) };
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
+    let draft = Draft::create(parent.as_fd(), path, mode)?;
+    draft.fill(bytes, path)?;
+    if let Ok(old) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        draft.take_after(&old, path)?;
+    }
+    draft.publish(name, path)
+}
+
+/// A file under a name nobody knows, removed again unless it is published.
+struct Draft<'a> {
+    parent: BorrowedFd<'a>,
+    name: String,
+    file: File,
+    published: bool,
+}
+
+impl<'a> Draft<'a> {
+    fn create(parent: BorrowedFd<'a>, path: &Path, mode: u32) -> Result<Self, FileError> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+        for _ in 0..NAME_TRIES {
+            let name = format!(".windlass-{:016x}.tmp", crate::clock::random_u64());
+            match rustix::fs::openat(parent, &name, flags, Mode::from_raw_mode(mode & 0o777)) {
+                Ok(fd) => return Ok(Self { parent, name, file: File::from(fd), published: false }),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(from_errno(path, errno)),
+            }
+        }
+        Err(from_errno(path, Errno::EXIST))
+    }
+
+    fn fill(&self, bytes: &[u8], path: &Path) -> Result<(), FileError> {
+        (&self.file).write_all(bytes).map_err(|err| from_io(path, &err))
+    }
+
+    /// Gives the draft the owner and the mode of the file it will replace.
+    fn take_after(&self, old: &rustix::fs::Stat, path: &Path) -> Result<(), FileError> {
+        let fresh = rustix::fs::fstat(&self.file).map_err(|errno| from_errno(path, errno))?;
+        if (fresh.st_uid, fresh.st_gid) != (old.st_uid, old.st_gid) {
+            // Only root may give a file away. Where it is refused the file is simply ours, as a new file would be.
+            let owner = rustix::fs::Uid::from_raw(old.st_uid);
+            let group = rustix::fs::Gid::from_raw(old.st_gid);
+            let _ = rustix::fs::fchown(&self.file, Some(owner), Some(group));
+        }
+        // As writing in place would, this drops set-user-id and its kin.
+        let wanted = old.st_mode & 0o777;
+        if fresh.st_mode & 0o777 != wanted {
+            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(wanted)).map_err(|errno| from_errno(path, errno))?;
+        }
+        Ok(())
+    }
+
+    fn publish(mut self, name: &OsStr, path: &Path) -> Result<(), FileError> {
+        rustix::fs::renameat(self.parent, &self.name, self.parent, name).map_err(|errno| from_errno(path, errno))?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.published {
+            let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// Renames without ever replacing anything.
+fn rename_new(from_dir: BorrowedFd<'_>, from: &OsStr, to_dir: BorrowedFd<'_>, to: &OsStr) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE) {
+        // Not every file system can refuse to replace. A hard link can, for everything but directories.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            let linked = rustix::fs::linkat(from_dir, from, to_dir, to, AtFlags::empty());
+            linked.map_err(|errno| if errno == Errno::PERM { Errno::INVAL } else { errno })?;
+            rustix::fs::unlinkat(from_dir, from, AtFlags::empty())
+        }
+        other => other,
+    }
+}
+
+fn exists(path: &Path) -> FileError {
+    FileError {
+        kind: FileErrorKind::Exists,
+        message: format!("{} already exists; ask to replace it, or choose another name", path.display()),
+    }
+}

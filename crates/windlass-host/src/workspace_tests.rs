@@ -1,0 +1,422 @@
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+struct Fixture {
+    /// Holds `ws`, the workspace, and `outside`, which must stay as it is.
+    dir: tempfile::TempDir,
+    root: Root,
+}
+
+fn fixture() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let ws = dir.path().join("ws");
+    for folder in ["ws/src/deep", "ws/.git", "outside"] {
+        std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+    }
+    for (file, text) in
+        [("ws/a.txt", "inside"), ("ws/src/lib.rs", "lib"), ("ws/.git/config", "cfg"), ("outside/secret", "top secret")]
+    {
+        std::fs::write(dir.path().join(file), text).unwrap();
+    }
+    for (target, link) in [
+        ("src", "dirlink"),
+        ("src/lib.rs", "filelink"),
+        ("../outside", "out"),
+        ("../outside/secret", "outfile"),
+        ("../outside/new", "outnew"),
+        ("src/new.rs", "dangling"),
+        ("loop2", "loop1"),
+        ("loop1", "loop2"),
+        ("..", "up"),
+    ] {
+        symlink(target, ws.join(link)).unwrap();
+    }
+    symlink(dir.path().join("outside"), ws.join("absout")).unwrap();
+    let root = Root::open_workspace(&ws, &[]).unwrap();
+    Fixture { dir, root }
+}
+
+impl Fixture {
+    fn absolute(&self, below: &str) -> String {
+        format!("{}/{below}", self.root.root().display())
+    }
+
+    fn outside_is_untouched(&self) {
+        let outside = self.dir.path().join("outside");
+        let names: Vec<_> = std::fs::read_dir(&outside).unwrap().collect();
+        assert_eq!(names.len(), 1);
+        assert_eq!(std::fs::read(outside.join("secret")).unwrap(), b"top secret");
+    }
+}
+
+/// One line per case: the path, and what reading it gives (by the kernel's lookup and by the walk alike).
+#[track_caller]
+fn check_read(fixture: &mut Fixture, path: &str, expect: &str) {
+    let answer = |root: &Root| match root.read(path, 1000) {
+        Ok(bytes) => String::from_utf8(bytes).unwrap(),
+        Err(err) => variant(&err).to_owned(),
+    };
+    fixture.root.kernel = KernelLookup::default();
+    assert_eq!(answer(&fixture.root), expect, "{path} by the kernel");
+    fixture.root.kernel = KernelLookup::absent();
+    assert_eq!(answer(&fixture.root), expect, "{path} by the walk");
+}
+
+fn variant(err: &FileError) -> &'static str {
+    match err.kind {
+        FileErrorKind::NotFound => "not found",
+        FileErrorKind::Outside => "outside",
+        FileErrorKind::BadInput => "bad input",
+        FileErrorKind::WrongKind => "wrong kind",
+        FileErrorKind::TooLarge => "too large",
+        FileErrorKind::Exists => "exists",
+        FileErrorKind::Permission => "permission",
+        FileErrorKind::Full | FileErrorKind::Cancelled | FileErrorKind::Io => "io",
+    }
+}
+
+#[test]
+fn reading_stays_beneath_the_root_however_the_path_is_spelled() {
+    let mut f = fixture();
+    let inside = f.absolute("a.txt");
+    let through_link = f.absolute("absout/secret");
+    let climbing = f.absolute("../outside/secret");
+    let sibling = format!("{}-sibling/a.txt", f.root.root().display());
+    for (path, expect) in [
+        ("a.txt", "inside"),
+        ("./src/../a.txt", "inside"),
+        ("src//lib.rs", "lib"),
+        ("dirlink/lib.rs", "lib"),
+        ("dirlink/../a.txt", "inside"),
+        ("filelink", "lib"),
+        (inside.as_str(), "inside"),
+        (through_link.as_str(), "outside"),
+        (climbing.as_str(), "outside"),
+        (sibling.as_str(), "outside"),
+        ("/etc/passwd", "outside"),
+        ("..", "outside"),
+        ("../ws/a.txt", "outside"),
+        ("src/../../ws/a.txt", "outside"),
+        ("out/secret", "outside"),
+        ("outfile", "outside"),
+        ("up/outside/secret", "outside"),
+        ("absout/secret", "outside"),
+        ("loop1", "bad input"),
+        ("missing", "not found"),
+        ("missing/../a.txt", "not found"),
+        ("src", "wrong kind"),
+        (".", "wrong kind"),
+        ("", "bad input"),
+        ("a\0b", "bad input"),
+    ] {
+        check_read(&mut f, path, expect);
+    }
+    let long = "x/".repeat(3000);
+    check_read(&mut f, &long, "bad input");
+    check_read(&mut f, &"x".repeat(300), "bad input");
+}
+
+#[test]
+fn pipes_devices_and_sockets_are_refused_at_once() {
+    let mut f = fixture();
+    let ws = f.root.root().to_owned();
+    rustix::fs::mknodat(rustix::fs::CWD, ws.join("pipe"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        .unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(ws.join("socket")).unwrap();
+    check_read(&mut f, "pipe", "wrong kind");
+    check_read(&mut f, "socket", "wrong kind");
+    let write = |path| f.root.write(path, b"x");
+    assert_eq!(variant(&write("pipe").unwrap_err()), "wrong kind");
+    assert_eq!(variant(&write("socket").unwrap_err()), "wrong kind");
+    assert_eq!(variant(&write("src").unwrap_err()), "wrong kind");
+    assert_eq!(variant(&write(".").unwrap_err()), "wrong kind");
+}
+
+#[test]
+fn a_file_over_the_limit_is_refused_with_its_size_and_can_be_read_by_range() {
+    let f = fixture();
+    f.root.write("big", b"0123456789").unwrap();
+    let err = f.root.read("big", 9).unwrap_err();
+    assert!(err.to_string().contains("10 bytes"), "{err}");
+    assert_eq!(f.root.read("big", 10).unwrap(), b"0123456789");
+    assert_eq!(f.root.read_range("big", 3, 4).unwrap(), b"3456");
+    assert_eq!(f.root.read_range("big", 8, 100).unwrap(), b"89");
+    assert_eq!(f.root.read_range("big", 100, u64::MAX).unwrap(), b"");
+}
+
+#[track_caller]
+fn check_resolve(f: &Fixture, path: &str, expect: Result<(&str, Option<FileKind>), &str>) {
+    match (f.root.resolve(path), expect) {
+        (Ok(found), Ok((real, kind))) => {
+            assert_eq!((found.path.as_str(), found.inside), (real, true), "{path}");
+            assert_eq!(found.kind, kind, "{path}");
+        }
+        (Err(err), Err(name)) => assert_eq!(variant(&err), name, "{path}"),
+        (found, expect) => panic!("{path}: {found:?} instead of {expect:?}"),
+    }
+}
+
+#[test]
+fn a_path_is_judged_by_where_it_really_goes() {
+    let f = fixture();
+    symlink("../.git", f.root.root().join("src/g")).unwrap();
+    let file = Some(FileKind::File);
+    check_resolve(&f, "dirlink/../.git/config", Ok((".git/config", file)));
+    check_resolve(&f, "src/g/config", Ok((".git/config", file)));
+    check_resolve(&f, "src/g/hooks/new", Ok((".git/hooks/new", None)));
+    check_resolve(&f, "dangling", Ok(("src/new.rs", None)));
+    check_resolve(&f, "dirlink", Ok(("src", Some(FileKind::Directory))));
+    check_resolve(&f, "src/..", Ok((".", Some(FileKind::Directory))));
+    check_resolve(&f, "src/deep/.", Ok(("src/deep", Some(FileKind::Directory))));
+    check_resolve(&f, "no/such/place", Ok(("no/such/place", None)));
+    check_resolve(&f, "no/../a.txt", Err("not found"));
+    check_resolve(&f, "a.txt/x", Err("wrong kind"));
+    check_resolve(&f, "../ws/a.txt", Ok(("a.txt", file)));
+}
+
+#[test]
+fn a_path_that_leads_out_is_told_as_where_it_leads() {
+    let f = fixture();
+    let outside = std::fs::canonicalize(f.dir.path().join("outside")).unwrap();
+    for (path, below, kind) in [
+        ("out/secret", "secret", Some(FileKind::File)),
+        ("out/x/y", "x/y", None),
+        ("outnew", "new", None),
+        ("absout/secret", "secret", Some(FileKind::File)),
+        ("src/../../outside/secret", "secret", Some(FileKind::File)),
+    ] {
+        let found = f.root.resolve(path).unwrap();
+        let expect = outside.join(below).to_string_lossy().into_owned();
+        assert_eq!((found.path, found.inside, found.kind), (expect, false, kind), "{path}");
+    }
+    let found = f.root.resolve("/etc/../etc/passwd").unwrap();
+    assert_eq!((found.path.as_str(), found.inside), ("/etc/passwd", false));
+}
+
+#[test]
+fn a_write_keeps_the_mode_and_replaces_the_target_of_an_inner_link() {
+    let f = fixture();
+    let lib = f.root.root().join("src/lib.rs");
+    std::fs::set_permissions(&lib, std::fs::Permissions::from_mode(0o750)).unwrap();
+    f.root.write("filelink", b"new").unwrap();
+    assert_eq!(std::fs::read(&lib).unwrap(), b"new");
+    assert_eq!(lib.metadata().unwrap().permissions().mode() & 0o777, 0o750);
+    assert!(f.root.root().join("filelink").is_symlink());
+
+    f.root.write("dangling", b"x").unwrap();
+    assert_eq!(f.root.read("src/new.rs", 9).unwrap(), b"x");
+    assert_eq!(f.root.stat("src/new.rs").unwrap().mode & 0o700, 0o600);
+}
+
+#[test]
+fn a_write_that_would_leave_the_workspace_changes_nothing() {
+    let f = fixture();
+    for path in [
+        "out/secret",
+        "out/sub/new",
+        "outfile",
+        "outnew",
+        "absout/x",
+        "up/outside/x",
+        "../outside/x",
+        "/tmp/windlass-must-not-exist",
+    ] {
+        let err = f.root.write(path, b"evil").unwrap_err();
+        assert_eq!(variant(&err), "outside", "{path}");
+    }
+    assert_eq!(variant(&f.root.remove("out/secret").unwrap_err()), "outside");
+    let err = f.root.rename("a.txt", "out/a.txt", true).unwrap_err();
+    assert_eq!(variant(&err), "outside");
+    f.outside_is_untouched();
+}
+
+#[test]
+fn parents_are_made_and_no_draft_is_left_behind() {
+    let f = fixture();
+    f.root.write("x/y/z.txt", b"1").unwrap();
+    f.root.write("x/y/z.txt", b"2").unwrap();
+    assert_eq!(variant(&f.root.write("a.txt/x", b"1").unwrap_err()), "wrong kind");
+    assert_eq!(variant(&f.root.write("x/y", b"1").unwrap_err()), "wrong kind");
+    let names = f.root.list("x/y", 10).unwrap().entries;
+    assert_eq!(names, [("z.txt".to_owned(), FileKind::File, 1)]);
+}
+
+#[test]
+fn a_read_only_file_is_left_alone() {
+    let f = fixture();
+    let path = f.root.root().join("a.txt");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let err = f.root.write("a.txt", b"x").unwrap_err();
+    assert_eq!(variant(&err), "permission");
+    assert_eq!(std::fs::read(path).unwrap(), b"inside");
+}
+
+#[test]
+fn removing_and_moving_work_on_the_link_itself() {
+    let f = fixture();
+    f.root.remove("outfile").unwrap();
+    assert!(!f.root.root().join("outfile").is_symlink());
+    f.outside_is_untouched();
+    assert_eq!(variant(&f.root.remove("src").unwrap_err()), "wrong kind");
+    assert_eq!(variant(&f.root.remove("nope").unwrap_err()), "not found");
+
+    let err = f.root.rename("a.txt", "src/lib.rs", false).unwrap_err();
+    assert_eq!(variant(&err), "exists");
+    f.root.rename("a.txt", "dirlink/b.txt", false).unwrap();
+    assert_eq!(f.root.read("src/b.txt", 100).unwrap(), b"inside");
+    f.root.rename("src/b.txt", "src/lib.rs", true).unwrap();
+    assert_eq!(f.root.read("src/lib.rs", 100).unwrap(), b"inside");
+    f.root.rename("src", "new/place", false).unwrap();
+    assert_eq!(f.root.read("new/place/lib.rs", 100).unwrap(), b"inside");
+    let moved = f.root.rename("new", "new/place/below", false);
+    assert_eq!(variant(&moved.unwrap_err()), "io");
+    let moved = f.root.rename(".", "x", false);
+    assert_eq!(variant(&moved.unwrap_err()), "bad input");
+}
+
+#[test]
+fn a_listing_is_sorted_and_bounded_and_follows_no_link() {
+    let f = fixture();
+    let listing = f.root.list(".", 4).unwrap();
+    let names: Vec<_> = listing.entries.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
+    assert_eq!(
+        names,
+        [
+            (".git", FileKind::Directory),
+            ("a.txt", FileKind::File),
+            ("absout", FileKind::Link),
+            ("dangling", FileKind::Link),
+        ]
+    );
+    assert_eq!(listing.entries[1].2, 6);
+    assert!(listing.more && !f.root.list("", 100).unwrap().more);
+    assert_eq!(variant(&f.root.list("a.txt", 4).unwrap_err()), "wrong kind");
+    assert_eq!(variant(&f.root.list("out", 4).unwrap_err()), "outside");
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_during_the_lookup_never_leads_out() {
+    let mut f = fixture();
+    let ws = f.root.root().to_owned();
+    std::fs::create_dir(ws.join("swap")).unwrap();
+    std::fs::write(ws.join("swap/secret"), "inside").unwrap();
+    symlink("../outside", ws.join("evil")).unwrap();
+    for by_kernel in [true, false] {
+        if !by_kernel {
+            f.root.kernel = KernelLookup::absent();
+        }
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Exchange is atomic: `swap` is at all times either the directory or the link.
+                while !stop.load(Ordering::Relaxed) {
+                    let (a, b) = (ws.join("swap"), ws.join("evil"));
+                    let cwd = rustix::fs::CWD;
+                    let _ = rustix::fs::renameat_with(cwd, &a, cwd, &b, rustix::fs::RenameFlags::EXCHANGE);
+                }
+            });
+            for round in 0..300 {
+                if let Ok(bytes) = f.root.read("swap/secret", 100) {
+                    assert_ne!(bytes, b"top secret", "round {round}");
+                }
+                let _ = f.root.write("swap/planted", b"x");
+                let _ = f.root.rename("a.txt", "swap/a.txt", true);
+                let _ = f.root.rename("swap/a.txt", "a.txt", true);
+                let _ = f.root.remove("swap/planted");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        f.outside_is_untouched();
+    }
+}
+
+#[test]
+fn an_unfit_directory_is_refused_before_anything_starts() {
+    let f = fixture();
+    let home = f.dir.path().to_owned();
+    let ws = f.root.root().to_owned();
+    let open = |path: &Path| Root::open_workspace(path, std::slice::from_ref(&home));
+    let message = |path: &Path| open(path).unwrap_err().to_string();
+    assert!(message(&home.join("nope")).contains("no such directory"));
+    assert!(message(&ws.join("a.txt")).contains("not a directory"));
+    assert!(message(&home).contains("refused as a workspace"));
+    assert!(message(&home.join("ws/..")).contains("refused as a workspace"));
+    assert!(message(Path::new("/")).contains("refused as a workspace"));
+    symlink(&home, home.join("homelink")).unwrap();
+    let through_link = Root::open_workspace(&home, &[home.join("homelink")]);
+    assert!(matches!(through_link, Err(OpenError::Unfit(_))));
+    assert!(open(&ws).is_ok());
+}
+
+#[test]
+fn the_root_is_the_git_top_level_or_the_directory_itself() {
+    let f = fixture();
+    let ws = f.root.root().to_owned();
+    let home = std::fs::canonicalize(f.dir.path()).unwrap();
+    assert_eq!(discover(&ws.join("src/deep"), &[]).unwrap(), ws);
+    // A worktree has a file named .git.
+    let tree = home.join("tree/sub");
+    std::fs::create_dir_all(&tree).unwrap();
+    assert_eq!(discover(&tree, std::slice::from_ref(&home)).unwrap(), tree);
+    std::fs::write(home.join("tree/.git"), "gitdir: elsewhere").unwrap();
+    assert_eq!(discover(&tree, &[]).unwrap(), home.join("tree"));
+    // A home directory under git does not swallow the projects in it.
+    std::fs::create_dir(home.join(".git")).unwrap();
+    let plain = home.join("plain");
+    std::fs::create_dir(&plain).unwrap();
+    assert_eq!(discover(&plain, std::slice::from_ref(&home)).unwrap(), plain);
+    assert!(matches!(discover(&home.join("nope"), &[]), Err(OpenError::Missing(_))));
+}
+
+#[test]
+fn a_deleted_workspace_is_noticed() {
+    let f = fixture();
+    assert!(!f.root.is_gone());
+    std::fs::remove_dir_all(f.root.root()).unwrap();
+    assert!(f.root.is_gone());
+    let err = f.root.write("x", b"x").unwrap_err();
+    assert_eq!(variant(&err), "not found");
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn no_path_text_panics_or_reads_the_outside(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "..", ".", "", "src", "out", "absout", "dirlink", "up", "secret", "outside", "a.txt",
+                    "loop1", "ws", "deep", "g\u{0}", "é", "new",
+                ]),
+                0..8,
+            ),
+            absolute in any::<bool>(),
+        ) {
+            let mut f = fixture();
+            let joined = parts.join("/");
+            let path = if absolute { f.absolute(&joined) } else { joined };
+            for kernel in [KernelLookup::default(), KernelLookup::absent()] {
+                f.root.kernel = kernel;
+                if let Ok(bytes) = f.root.read(&path, 100) {
+                    prop_assert_ne!(bytes, b"top secret".to_vec());
+                }
+                let resolved = f.root.resolve(&path);
+                // What the gate judges is what is written.
+                if let (Ok(resolved), Ok(())) = (resolved, f.root.write(&path, b"w")) {
+                    prop_assert!(resolved.inside);
+                    prop_assert_eq!(f.root.read(&resolved.path, 9).unwrap(), b"w");
+                }
+            }
+            f.outside_is_untouched();
+        }
+    }
+}
