@@ -1,0 +1,92 @@
+//! Paths of a call: what they resolve to for the judge, what to suggest when nothing is there, and the way to do file
+//! work without holding up other calls. Never opens anything by itself.
+
+use std::sync::Arc;
+
+use windlass_core::CancellationToken;
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{ToolCtx, ToolFailure, Touch};
+use windlass_core::workspace::{FileError, FileErrorKind, Files, FindQuery};
+
+/// The largest file that is read whole.
+pub(crate) const MAX_FILE: u64 = 16 << 20;
+
+/// That the call reads a path.
+pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
+    let resolved = ctx.files.resolve(path)?;
+    Ok(Touch::Read { path: resolved.path, inside: resolved.inside })
+}
+
+/// That the call writes, creates, moves or removes a path.
+pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
+    let resolved = ctx.files.resolve(path)?;
+    Ok(Touch::Write { path: resolved.path, inside: resolved.inside })
+}
+
+/// The directory that was named, or the workspace itself.
+pub(crate) fn or_root(path: &Option<String>) -> &str {
+    path.as_deref().filter(|path| !path.is_empty()).unwrap_or(".")
+}
+
+/// Runs file work on a thread that may block.
+pub(crate) async fn blocking<T: Send + 'static>(
+    files: &Arc<dyn Files>,
+    work: impl FnOnce(&Arc<dyn Files>) -> Result<T, ToolFailure> + Send + 'static,
+) -> Result<T, ToolFailure> {
+    let files = files.clone();
+    match tokio::task::spawn_blocking(move || work(&files)).await {
+        Ok(result) => result,
+        Err(err) => Err(ToolFailure::new(ErrorCategory::Exception, format!("the tool itself failed: {err}"))),
+    }
+}
+
+/// Reads a whole file. When it is not there, the failure names what is there instead.
+pub(crate) fn read_whole(files: &dyn Files, path: &str) -> Result<Vec<u8>, ToolFailure> {
+    files.read(path, MAX_FILE).map_err(|err| failure(files, path, err))
+}
+
+/// The failure for a path, with a suggestion where nothing has that name.
+pub(crate) fn failure(files: &dyn Files, path: &str, err: FileError) -> ToolFailure {
+    let suggestion = match err.kind {
+        FileErrorKind::NotFound => suggest(files, path),
+        FileErrorKind::WrongKind
+            if files.stat(path).is_ok_and(|stat| stat.kind == windlass_core::workspace::FileKind::Directory) =>
+        {
+            Some("use list_directory to see what is in it".to_owned())
+        }
+        _ => None,
+    };
+    let mut failure = ToolFailure::from(err);
+    if let Some(suggestion) = suggestion {
+        failure.text = format!("{}; {suggestion}", failure.text);
+    }
+    failure
+}
+
+fn suggest(files: &dyn Files, path: &str) -> Option<String> {
+    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let listing = files.list(if parent.is_empty() { "." } else { parent }, 2000);
+    let here: Vec<String> =
+        listing.map(|listing| listing.entries.into_iter().map(|entry| entry.0).collect()).unwrap_or_default();
+    let names: Vec<&str> = here.iter().map(String::as_str).collect();
+    let close = similar::get_close_matches(name, &names, 1, 0.6);
+    if let Some(close) = close.first() {
+        let full = if parent == "." { (*close).to_owned() } else { format!("{parent}/{close}") };
+        return Some(format!("did you mean {full}?"));
+    }
+    // The name may be right and the directory wrong.
+    let glob = name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c)).then(|| name.to_owned())?;
+    let found = files.find(&FindQuery { under: String::new(), glob, max: 3 }, &CancellationToken::new()).ok()?;
+    (!found.paths.is_empty()).then(|| format!("a file of that name is at {}", found.paths.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::workspace::FileErrorKind;
+
+    #[test]
+    fn a_file_error_keeps_its_category() {
+        let err = super::FileError { kind: FileErrorKind::Outside, message: "x".into() };
+        assert_eq!(super::ToolFailure::from(err).category, super::ErrorCategory::Blocked);
+    }
+}
