@@ -1,226 +1,160 @@
 //! Holding the output of a command in bounded memory: its head and its tail, and, once it is larger than
-//! that, all of it in a file up to a cap. Output is bytes here; it becomes text at the very end, lossily.
+//! that, all of it in an artifact. Output is bytes here; it becomes text at the very end, lossily.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use tokio::time::Instant;
+use windlass_core::message::ArtifactRef;
+use windlass_core::workspace::{ArtifactWriter, Artifacts};
+
+use super::Sink;
 
 /// How many bytes are looked at to show the latest lines.
 const LATEST_BYTES: usize = 2048;
 /// How many of the latest lines are shown.
 const LATEST_LINES: usize = 8;
+/// How often progress is told at most.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// How much output is kept, and where the rest goes.
-#[derive(Debug, Clone)]
-pub struct OutputLimits {
-    /// Bytes kept from the beginning.
-    pub head: usize,
-    /// Bytes kept from the end.
-    pub tail: usize,
-    /// The directory for the file that takes all output once it is larger than head and tail; none keeps
-    /// nothing else.
-    pub spill_dir: Option<PathBuf>,
-    /// The most that file may hold.
-    pub spill_cap: u64,
-}
-
-impl Default for OutputLimits {
-    fn default() -> Self {
-        Self {
-            head: 128 * 1024,
-            tail: 128 * 1024,
-            spill_dir: None,
-            spill_cap: 64 * 1024 * 1024,
-        }
-    }
-}
-
-/// The output of a finished command.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Output {
-    /// The first bytes; all of them when nothing was left out.
-    pub head: Vec<u8>,
-    /// The last bytes, empty when nothing was left out.
-    pub tail: Vec<u8>,
-    /// How many bytes between the two were left out.
-    pub left_out: u64,
+/// What remains of the output of a finished command.
+#[derive(Debug)]
+pub(super) struct Captured {
+    /// With a line in the place of what was left out. Bytes that are no UTF-8 are replaced.
+    pub(super) text: String,
     /// How many bytes the command wrote.
-    pub total: u64,
-    /// The file with all of it, when it was larger than what is kept here.
-    pub spill: Option<Spilled>,
-}
-
-impl Output {
-    /// The output as text, with a line in the place of what was left out. Bytes that are no UTF-8 are replaced.
-    pub fn text(&self) -> String {
-        let mut text = String::from_utf8_lossy(&self.head).into_owned();
-        if self.left_out > 0 {
-            let gap = format!("\n[... {} bytes left out ...]\n", self.left_out);
-            text.push_str(&gap);
-            text.push_str(&String::from_utf8_lossy(&self.tail));
-        }
-        text
-    }
-}
-
-/// A file that took the output; whoever receives this owns it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spilled {
-    /// Where it is.
-    pub path: PathBuf,
-    /// How many bytes it holds.
-    pub bytes: u64,
-    /// How many bytes did not fit under the cap or could not be written.
-    pub lost: u64,
+    pub(super) total: u64,
+    /// All of it, when it was larger than what is kept here.
+    pub(super) artifact: Option<ArtifactRef>,
 }
 
 /// Output while it arrives.
-#[derive(Debug)]
-pub(super) struct Capture {
-    limits: OutputLimits,
+pub(super) struct Capture<'a> {
     head: Vec<u8>,
+    head_max: usize,
     tail: VecDeque<u8>,
+    tail_max: usize,
     total: u64,
-    spill: Option<Spill>,
+    artifacts: Option<&'a dyn Artifacts>,
+    spill: Spill,
+    progress: &'a (dyn Fn(&str) + Send + Sync),
+    told: Instant,
+    untold: bool,
 }
 
-#[derive(Debug)]
-struct Spill {
-    file: Option<File>,
-    path: PathBuf,
-    bytes: u64,
-    lost: u64,
+enum Spill {
+    NotNeeded,
+    Open(Box<dyn ArtifactWriter>),
+    /// It could not be written; the words say why.
+    Failed(String),
 }
 
-impl Capture {
-    pub(super) fn new(limits: OutputLimits) -> Self {
+impl<'a> Capture<'a> {
+    /// Keeps `keep` bytes, half from the beginning and half from the end.
+    pub(super) fn new(
+        keep: usize,
+        artifacts: Option<&'a dyn Artifacts>,
+        progress: &'a (dyn Fn(&str) + Send + Sync),
+    ) -> Self {
+        let head_max = keep / 2;
         Self {
-            limits,
             head: Vec::new(),
+            head_max,
             tail: VecDeque::new(),
+            tail_max: keep - head_max,
             total: 0,
-            spill: None,
+            artifacts,
+            spill: Spill::NotNeeded,
+            progress,
+            told: Instant::now(),
+            untold: false,
         }
-    }
-
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.total += bytes.len() as u64;
-        let bound = (self.limits.head + self.limits.tail) as u64;
-        if self.total > bound {
-            self.spill_out(bytes);
-        }
-        let room = self.limits.head - self.head.len();
-        let (first, rest) = bytes.split_at(room.min(bytes.len()));
-        self.head.extend_from_slice(first);
-        let last = &rest[rest.len().saturating_sub(self.limits.tail)..];
-        let excess = (self.tail.len() + last.len()).saturating_sub(self.limits.tail);
-        self.tail.drain(..excess);
-        self.tail.extend(last);
     }
 
     /// Writing straight from here blocks only as long as copying into the page cache takes; another thread
     /// for it would cost every command more than it saves a few.
-    fn spill_out(&mut self, bytes: &[u8]) {
-        let Some(dir) = &self.limits.spill_dir else {
-            return;
+    fn spill(&mut self, bytes: &[u8]) {
+        let Some(artifacts) = self.artifacts else { return };
+        let written = match &mut self.spill {
+            Spill::Open(writer) => writer.write(bytes),
+            Spill::NotNeeded => artifacts.create().and_then(|mut writer| {
+                writer.write(&self.head)?;
+                let (front, back) = self.tail.as_slices();
+                writer.write(front)?;
+                writer.write(back)?;
+                writer.write(bytes)?;
+                self.spill = Spill::Open(writer);
+                Ok(())
+            }),
+            Spill::Failed(_) => return,
         };
-        let cap = self.limits.spill_cap;
-        if let Some(spill) = &mut self.spill {
-            spill.write(bytes, cap);
-            return;
+        if let Err(err) = written {
+            // A full disk must not end the command: what is in memory still reaches the model, and it is told.
+            self.spill = Spill::Failed(err.0);
         }
-        let mut spill = Spill::create(dir);
-        spill.write(&self.head, cap);
-        let (front, back) = self.tail.as_slices();
-        spill.write(front, cap);
-        spill.write(back, cap);
-        spill.write(bytes, cap);
-        self.spill = Some(spill);
     }
 
     /// The last lines so far, for showing progress.
-    pub(super) fn latest(&self) -> String {
-        let both = self.head.len() + self.tail.len();
-        let skip = both.saturating_sub(LATEST_BYTES);
+    fn latest(&self) -> String {
+        let skip = (self.head.len() + self.tail.len()).saturating_sub(LATEST_BYTES);
         let bytes: Vec<u8> = self.head.iter().chain(&self.tail).skip(skip).copied().collect();
-        let text = String::from_utf8_lossy(whole_from(&bytes, skip > 0)).into_owned();
+        let text = String::from_utf8_lossy(whole_from(&bytes, skip > 0));
         let text = text.trim_end();
         let starts = text.rmatch_indices('\n').nth(LATEST_LINES - 1);
         starts.map_or(text, |(at, _)| &text[at + 1..]).to_owned()
     }
 
-    pub(super) fn finish(self) -> Output {
-        let mut head = self.head;
-        let tail: Vec<u8> = self.tail.into();
-        let left_out = self.total - (head.len() + tail.len()) as u64;
-        let spill = self.spill.and_then(Spill::finish);
-        if left_out == 0 {
+    pub(super) fn finish(self) -> Captured {
+        let (artifact, lost) = match self.spill {
+            Spill::NotNeeded => (None, None),
+            Spill::Failed(why) => (None, Some(why)),
+            Spill::Open(writer) => match writer.finish() {
+                Ok(artifact) => (Some(artifact), None),
+                Err(err) => (None, Some(err.0)),
+            },
+        };
+        let (mut head, tail) = (self.head, Vec::from(self.tail));
+        if self.total == (head.len() + tail.len()) as u64 {
             head.extend_from_slice(&tail);
-            return Output {
-                head,
-                tail: Vec::new(),
-                left_out,
-                total: self.total,
-                spill,
-            };
+            // The common case is valid text, which then is not copied again.
+            let text =
+                String::from_utf8(head).unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
+            return Captured { text, total: self.total, artifact };
         }
         // A cut inside a character would show as damage that the command did not make.
-        let kept_head = whole_until(&head).len();
-        head.truncate(kept_head);
-        let tail = whole_from(&tail, true).to_vec();
-        Output {
-            left_out: self.total - (head.len() + tail.len()) as u64,
-            head,
-            tail,
-            total: self.total,
-            spill,
-        }
+        let (head, tail) = (whole_until(&head), whole_from(&tail, true));
+        let left_out = self.total - (head.len() + tail.len()) as u64;
+        let lost = lost.map(|why| format!(" and could not be stored: {why}")).unwrap_or_default();
+        let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+        let text = format!("{head}\n[... {left_out} bytes left out{lost} ...]\n{tail}");
+        Captured { text, total: self.total, artifact }
     }
 }
 
-impl Spill {
-    fn create(dir: &Path) -> Self {
-        let path = dir.join(format!("output-{:016x}", crate::clock::random_u64()));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600));
-        Self {
-            file: file.ok().map(File::from),
-            path,
-            bytes: 0,
-            lost: 0,
+impl Sink for Capture<'_> {
+    fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        if self.total > (self.head_max + self.tail_max) as u64 {
+            self.spill(bytes);
         }
+        let room = self.head_max - self.head.len();
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(first);
+        let last = &rest[rest.len().saturating_sub(self.tail_max)..];
+        let excess = (self.tail.len() + last.len()).saturating_sub(self.tail_max);
+        self.tail.drain(..excess);
+        self.tail.extend(last);
+        self.untold = true;
     }
 
-    fn write(&mut self, bytes: &[u8], cap: u64) {
-        let room = usize::try_from(cap - self.bytes).unwrap_or(usize::MAX);
-        let fits = &bytes[..bytes.len().min(room)];
-        let written = match &mut self.file {
-            Some(file) => file.write_all(fits).is_ok(),
-            None => false,
-        };
-        if written {
-            self.bytes += fits.len() as u64;
-            self.lost += (bytes.len() - fits.len()) as u64;
-        } else {
-            // A full disk must not end the command: what is in memory still reaches the model.
-            self.file = None;
-            self.lost += bytes.len() as u64;
-        }
+    fn due(&self) -> Option<Instant> {
+        self.untold.then(|| self.told + PROGRESS_EVERY)
     }
 
-    fn finish(self) -> Option<Spilled> {
-        if self.bytes == 0 {
-            let _ = std::fs::remove_file(&self.path);
-            return None;
-        }
-        Some(Spilled {
-            path: self.path,
-            bytes: self.bytes,
-            lost: self.lost,
-        })
+    fn tell(&mut self) {
+        (self.progress)(&self.latest());
+        self.told = Instant::now();
+        self.untold = false;
     }
 }
 
@@ -239,7 +173,7 @@ fn whole_until(bytes: &[u8]) -> &[u8] {
 }
 
 /// The bytes without the rest of a character that began before them.
-fn whole_from(bytes: &[u8], cut: bool) -> &[u8] {
+pub(super) fn whole_from(bytes: &[u8], cut: bool) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80);
     let skip = if cut { rest.count() } else { 0 };
     &bytes[skip..]
@@ -252,23 +186,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn limits(head: usize, tail: usize, spill_dir: Option<&Path>) -> OutputLimits {
-        OutputLimits {
-            head,
-            tail,
-            spill_dir: spill_dir.map(Path::to_owned),
-            spill_cap: 20,
-        }
-    }
+    use crate::artifact::ArtifactDir;
 
     #[track_caller]
     fn check(chunks: &[&str], expect: &str) {
-        let mut capture = Capture::new(limits(4, 4, None));
+        let mut capture = Capture::new(8, None, &|_| {});
         for chunk in chunks {
             capture.push(chunk.as_bytes());
         }
-        assert_eq!(capture.finish().text(), expect);
+        assert_eq!(capture.finish().text, expect);
     }
 
     #[test]
@@ -287,29 +213,34 @@ mod tests {
     }
 
     #[test]
-    fn larger_output_goes_to_a_file_whole_up_to_the_cap() {
+    fn larger_output_becomes_an_artifact_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let mut capture = Capture::new(limits(4, 4, Some(dir.path())));
+        let artifacts = ArtifactDir::new(dir.path().join("artifacts"));
+        let mut capture = Capture::new(8, Some(&artifacts), &|_| {});
         capture.push(b"01234567");
-        assert!(capture.spill.is_none());
+        assert!(matches!(capture.spill, Spill::NotNeeded));
         capture.push(b"89abcdef");
-        capture.push(b"ghijklmnop");
-        let spilled = capture.finish().spill.unwrap();
-        assert_eq!(std::fs::read(&spilled.path).unwrap(), b"0123456789abcdefghij");
-        assert_eq!((spilled.bytes, spilled.lost), (20, 6));
+        capture.push(b"ghij");
+        let artifact = capture.finish().artifact.unwrap();
+        assert_eq!(artifact.bytes, 20);
+        assert_eq!(artifacts.read(&artifact.id, 0, 99).unwrap(), b"0123456789abcdefghij");
     }
 
     #[test]
-    fn a_spill_that_cannot_be_written_keeps_head_and_tail() {
-        let mut capture = Capture::new(limits(4, 4, Some(Path::new("/nonexistent"))));
+    fn an_artifact_that_cannot_be_written_is_said_and_the_ends_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let artifacts = ArtifactDir::new(dir.path().join("file/artifacts"));
+        let mut capture = Capture::new(8, Some(&artifacts), &|_| {});
         capture.push(b"0123456789");
-        let output = capture.finish();
-        assert_eq!((output.spill.clone(), output.left_out), (None, 2));
+        let captured = capture.finish();
+        assert_eq!(captured.artifact, None);
+        assert!(captured.text.starts_with("0123\n[... 2 bytes left out and could not be stored"), "{}", captured.text);
     }
 
     #[test]
     fn progress_shows_the_last_lines() {
-        let mut capture = Capture::new(OutputLimits::default());
+        let mut capture = Capture::new(100_000, None, &|_| {});
         for line in 1..=20 {
             capture.push(format!("line {line}\n").as_bytes());
         }
@@ -321,19 +252,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_is_kept_or_counted(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9)) {
+        fn every_byte_is_kept_in_the_artifact_or_in_the_text(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9),
+        ) {
             let dir = tempfile::tempdir().unwrap();
-            let mut capture = Capture::new(OutputLimits { spill_cap: 1000, ..limits(5, 6, Some(dir.path())) });
+            let artifacts = ArtifactDir::new(dir.path().to_owned());
+            let mut capture = Capture::new(11, Some(&artifacts), &|_| {});
             for chunk in &chunks {
                 capture.push(chunk);
             }
             let all = chunks.concat();
-            let output = capture.finish();
-            prop_assert_eq!(output.total, all.len() as u64);
-            prop_assert_eq!(output.left_out + (output.head.len() + output.tail.len()) as u64, output.total);
-            prop_assert!(all.starts_with(&output.head) && all.ends_with(&output.tail));
-            if let Some(spilled) = output.spill {
-                prop_assert_eq!(std::fs::read(spilled.path).unwrap(), all);
+            let captured = capture.finish();
+            prop_assert_eq!(captured.total, all.len() as u64);
+            match captured.artifact {
+                Some(artifact) => prop_assert_eq!(artifacts.read(&artifact.id, 0, 999).unwrap(), all),
+                None => prop_assert_eq!(captured.text, String::from_utf8_lossy(&all).into_owned()),
             }
         }
     }

@@ -52,8 +52,11 @@ const NEUTRAL: [(&str, &str); 15] = [
     ("PIP_NO_INPUT", "1"),
 ];
 
-/// Dropped without being credentials: programs named here would pop up a question, and paths would be stale.
-const DROPPED: [&str; 8] = [
+/// Dropped without being credentials: they name programs that pop up a question, scripts that every shell would
+/// run first, or places that are stale.
+const DROPPED: [&str; 10] = [
+    "BASH_ENV",
+    "ENV",
     "SSH_ASKPASS",
     "GIT_ASKPASS",
     "SUDO_ASKPASS",
@@ -71,10 +74,8 @@ pub fn child_env(
     exceptions: &[String],
 ) -> Vec<(OsString, OsString)> {
     let excepted = |name: &OsStr| exceptions.iter().any(|exception| name == exception.as_str());
-    let mut kept: Vec<(OsString, OsString)> = vars
-        .into_iter()
-        .filter(|(name, _)| excepted(name) || passes(name))
-        .collect();
+    let mut kept: Vec<(OsString, OsString)> =
+        vars.into_iter().filter(|(name, _)| excepted(name) || passes(name)).collect();
     let neutral = NEUTRAL.iter().filter(|(name, _)| !excepted(OsStr::new(name)));
     kept.extend(neutral.map(|(name, value)| (OsString::from(name), OsString::from(value))));
     kept
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_would_wait_for_a_person_or_point_elsewhere_is_replaced() {
-        for name in ["PAGER", "EDITOR", "TERM", "GIT_DIR", "PWD", "SSH_ASKPASS", "FORCE_COLOR"] {
+        for name in ["PAGER", "EDITOR", "TERM", "GIT_DIR", "PWD", "SSH_ASKPASS", "FORCE_COLOR", "BASH_ENV"] {
             check(name, false);
         }
         let child = child_env([("PAGER".into(), "less".into())], &[]);

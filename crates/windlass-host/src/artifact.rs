@@ -1,0 +1,157 @@
+//! Large results as files of one session, named by ids that this file makes or core has checked.
+//! Nothing is ever overwritten, and no file grows beyond the cap.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags};
+use windlass_core::id::ArtifactId;
+use windlass_core::message::ArtifactRef;
+use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, FileError, FileErrorKind};
+
+use crate::workspace::{from_errno, from_io, open_regular, read_range};
+
+/// The most one artifact holds, unless the caller says otherwise.
+pub const DEFAULT_CAP: u64 = 64 * 1024 * 1024;
+/// A fresh name is taken with overwhelming odds; a few tries are plenty.
+const NAME_TRIES: u32 = 8;
+
+/// The artifacts of one session, in one directory that is made when the first one is.
+#[derive(Debug)]
+pub struct ArtifactDir {
+    dir: PathBuf,
+    cap: u64,
+}
+
+impl ArtifactDir {
+    /// Artifacts below `dir` with the default cap.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, cap: DEFAULT_CAP }
+    }
+
+    /// The same with another cap in bytes.
+    #[must_use]
+    pub fn with_cap(self, cap: u64) -> Self {
+        Self { cap, ..self }
+    }
+
+    fn open_new(&self) -> Result<FileWriter, ArtifactError> {
+        crate::private::create_dir(&self.dir).map_err(|err| cannot("store", &err))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for _ in 0..NAME_TRIES {
+            let entropy = crate::clock::random_u64();
+            let id = ArtifactId::nth(entropy >> 48, entropy);
+            let path = self.dir.join(id.as_str());
+            match rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)) {
+                Ok(fd) => {
+                    return Ok(FileWriter { file: File::from(fd), path, id, bytes: 0, cap: self.cap, kept: false });
+                }
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(errno) => return Err(cannot("store", &from_errno(&path, errno))),
+            }
+        }
+        Err(ArtifactError(format!("{}: no free name for an artifact was found", self.dir.display())))
+    }
+}
+
+impl Artifacts for ArtifactDir {
+    fn put(&self, bytes: &[u8]) -> Result<ArtifactRef, ArtifactError> {
+        let mut writer = self.create()?;
+        writer.write(bytes)?;
+        writer.finish()
+    }
+
+    fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError> {
+        Ok(Box::new(self.open_new()?))
+    }
+
+    fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
+        let path = self.dir.join(id.as_str());
+        let opened = open_regular(&path);
+        if opened.as_ref().is_err_and(|err| err.kind == FileErrorKind::NotFound) {
+            return Err(ArtifactError(format!("there is no artifact `{id}` in this session")));
+        }
+        let (file, stat) = opened.map_err(|err| cannot("read", &err))?;
+        read_range(&file, stat.size, offset, len).map_err(|err| cannot("read", &from_io(&path, &err)))
+    }
+}
+
+/// Bytes over the cap are dropped; the size in the reference is what is really there.
+struct FileWriter {
+    file: File,
+    path: PathBuf,
+    id: ArtifactId,
+    bytes: u64,
+    cap: u64,
+    kept: bool,
+}
+
+impl ArtifactWriter for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
+        let room = usize::try_from(self.cap - self.bytes).unwrap_or(usize::MAX);
+        let fits = &bytes[..bytes.len().min(room)];
+        self.file.write_all(fits).map_err(|err| cannot("store", &from_io(&self.path, &err)))?;
+        self.bytes += fits.len() as u64;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<ArtifactRef, ArtifactError> {
+        self.kept = true;
+        Ok(ArtifactRef { id: self.id.clone(), bytes: self.bytes })
+    }
+}
+
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Nobody will ever learn its id.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn cannot(what: &str, err: &FileError) -> ArtifactError {
+    ArtifactError(format!("cannot {what} an artifact: {err}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn an_artifact_reads_by_range_and_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = ArtifactDir::new(dir.path().join("s/artifacts"));
+        let stored = artifacts.put(b"0123456789").unwrap();
+        assert_eq!(stored.bytes, 10);
+        assert_eq!(artifacts.read(&stored.id, 2, 3).unwrap(), b"234");
+        assert_eq!(artifacts.read(&stored.id, 9, u64::MAX).unwrap(), b"9");
+        assert_eq!(artifacts.read(&stored.id, 99, 1).unwrap(), b"");
+        let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(dir.path().join("s/artifacts").join(stored.id.as_str())), 0o600);
+        assert_eq!(mode(dir.path().join("s/artifacts")), 0o700);
+        let err = artifacts.read(&"nope".parse().unwrap(), 0, 1).unwrap_err();
+        assert!(err.to_string().contains("no artifact `nope`"), "{err}");
+    }
+
+    #[test]
+    fn an_artifact_ends_at_the_cap_and_an_unfinished_one_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = ArtifactDir::new(dir.path().to_owned()).with_cap(5);
+        let mut writer = artifacts.create().unwrap();
+        writer.write(b"0123").unwrap();
+        writer.write(b"4567").unwrap();
+        writer.write(b"89").unwrap();
+        let stored = writer.finish().unwrap();
+        assert_eq!(stored.bytes, 5);
+        assert_eq!(artifacts.read(&stored.id, 0, 99).unwrap(), b"01234");
+        drop(artifacts.create().unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

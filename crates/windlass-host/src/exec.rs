@@ -1,0 +1,240 @@
+//! Running commands of a run: each in a session and process group of its own, without a terminal, with an
+//! empty standard input and a scrubbed environment. Nothing that was started outlives its command or its run,
+//! as far as process groups reach; what leaves its group on purpose is the sandbox's business.
+
+mod capture;
+mod env;
+mod group;
+mod jobs;
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
+use windlass_core::workspace::{
+    Command, Files, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes, Watch,
+};
+use windlass_core::{BoxFuture, CancellationToken};
+
+pub use self::env::{child_env, looks_secret};
+
+use self::capture::Capture;
+use self::group::{Launch, Running};
+use self::jobs::Jobs;
+use crate::workspace::Root;
+
+/// How long a command may take to end itself after it was asked to.
+const TERM_GRACE: Duration = Duration::from_millis(300);
+/// How long output is still read after the command ended, when something it started holds the pipe.
+const DRAIN_GRACE: Duration = Duration::from_millis(100);
+/// How long a killed command may take to be gone; longer only when the kernel itself is stuck.
+const KILL_GRACE: Duration = Duration::from_secs(2);
+/// The largest piece read at once: what a pipe holds.
+const PIECE: usize = 64 * 1024;
+/// Without `PATH` in the environment, programs are looked up here.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Starts the commands of one run in one workspace.
+pub struct HostProcesses {
+    root: Arc<Root>,
+    env: Vec<(OsString, OsString)>,
+    shell: PathBuf,
+    bind_to_thread: bool,
+    jobs: Jobs,
+}
+
+impl HostProcesses {
+    /// Commands in `root` with exactly this environment; see [`child_env`] for making it.
+    #[must_use]
+    pub fn new(root: Arc<Root>, mut env: Vec<(OsString, OsString)>) -> Self {
+        let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+        let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()));
+        env.push(("PWD".into(), root.root().into()));
+        Self { root, env, shell, bind_to_thread: false, jobs: Jobs::default() }
+    }
+
+    /// Lets the kernel kill a command when the thread that started it ends, so that nothing is left even when
+    /// this process is killed. Only for programs whose starting threads live as long as the runs: threads of a
+    /// blocking pool come and go.
+    #[must_use]
+    pub fn bind_to_thread(self) -> Self {
+        Self { bind_to_thread: true, ..self }
+    }
+
+    fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
+        let dir = self.workdir(&command.workdir)?;
+        Launch {
+            program: &self.shell,
+            args: &["-c", &command.line],
+            env: &self.env,
+            dir,
+            bind_to_thread: self.bind_to_thread,
+        }
+        .start()
+    }
+
+    fn workdir(&self, given: &str) -> Result<OwnedFd, ProcessError> {
+        if self.root.is_gone() {
+            let path = self.root.root().display();
+            return Err(ProcessError(format!("the workspace {path} was deleted; restore it or open another one")));
+        }
+        let given = if given.is_empty() { "." } else { given };
+        self.root.open_directory(given).map_err(|err| ProcessError(format!("cannot start a command there: {err}")))
+    }
+}
+
+impl Processes for HostProcesses {
+    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let mut running = self.launch(&command)?;
+            let mut capture = Capture::new(command.keep, watch.artifacts, watch.progress);
+            let deadline = began.checked_add(command.timeout);
+            let end = drive(&mut running, deadline, &watch.cancel, &mut capture).await;
+            let captured = capture.finish();
+            Ok(Finished {
+                end,
+                output: captured.text,
+                total_bytes: captured.total,
+                artifact: captured.artifact,
+                took: began.elapsed(),
+            })
+        })
+    }
+
+    fn start(&self, command: Command) -> Result<JobId, ProcessError> {
+        self.jobs.start(|| self.launch(&command))
+    }
+
+    fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
+        self.jobs.poll(job, offset, max)
+    }
+
+    fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        Box::pin(self.jobs.stop(job))
+    }
+
+    fn stop_all(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.jobs.stop_all())
+    }
+}
+
+/// Who takes the output of a command.
+trait Sink {
+    /// Takes the next bytes.
+    fn push(&mut self, bytes: &[u8]);
+    /// When [`Sink::tell`] wants to be called, if ever.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+    /// Tells somebody what is new.
+    fn tell(&mut self) {}
+}
+
+/// What a command is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Its end.
+    Running,
+    /// Its end, after it was asked to end.
+    Terminating,
+    /// Its end, after it was killed.
+    Killed,
+    /// The rest of its output.
+    Draining,
+}
+
+/// Follows a command to its end, and ends everything in its group then.
+async fn drive(
+    running: &mut Running,
+    deadline: Option<Instant>,
+    cancel: &CancellationToken,
+    sink: &mut impl Sink,
+) -> ProcessEnd {
+    let mut buffer = Vec::with_capacity(PIECE);
+    let mut phase = Phase::Running;
+    let mut until = deadline;
+    let mut ours: Option<ProcessEnd> = None;
+    let mut status: Option<ExitStatus> = None;
+    let mut open = true;
+    let cancelled = cancel.cancelled();
+    tokio::pin!(cancelled);
+    // Set for every wait below; far away stands for never.
+    let far = Instant::now() + Duration::from_secs(86_400 * 365);
+    let timer = tokio::time::sleep_until(far);
+    tokio::pin!(timer);
+    while status.is_none() || (open && phase == Phase::Draining) {
+        let wake = [until, sink.due()].into_iter().flatten().min().unwrap_or(far);
+        if timer.deadline() != wake {
+            timer.as_mut().reset(wake);
+        }
+        tokio::select! {
+            biased;
+            () = &mut cancelled, if phase == Phase::Running => {
+                ours = Some(ProcessEnd::Cancelled);
+                running.group.terminate();
+                (phase, until) = (Phase::Terminating, Some(Instant::now() + TERM_GRACE));
+            }
+            () = &mut timer => {
+                if sink.due().is_some_and(|due| due <= wake) {
+                    sink.tell();
+                }
+                if until.is_none_or(|until| until > wake) {
+                    continue;
+                }
+                match phase {
+                    Phase::Running => {
+                        ours = Some(ProcessEnd::TimedOut);
+                        running.group.terminate();
+                        (phase, until) = (Phase::Terminating, Some(Instant::now() + TERM_GRACE));
+                    }
+                    Phase::Terminating => {
+                        running.group.kill();
+                        (phase, until) = (Phase::Killed, Some(Instant::now() + KILL_GRACE));
+                    }
+                    Phase::Killed | Phase::Draining => break,
+                }
+            }
+            read = running.output.read_buf(&mut buffer), if open => {
+                open = read.is_ok_and(|n| n > 0);
+                sink.push(&buffer);
+                buffer.clear();
+            }
+            ended = running.child.wait(), if status.is_none() => {
+                // The only failure is that there is nobody to wait for; then it is gone, whatever its code was.
+                status = Some(ended.unwrap_or_default());
+                (phase, until) = (Phase::Draining, Some(Instant::now() + DRAIN_GRACE));
+            }
+        }
+    }
+    // What it left behind in its group ends with it.
+    running.group.finish();
+    ours.unwrap_or_else(|| status.map_or(ProcessEnd::Signalled { signal: 9 }, end_of))
+}
+
+fn end_of(status: ExitStatus) -> ProcessEnd {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ProcessEnd::Exited { code },
+        (None, signal) => ProcessEnd::Signalled { signal: signal.unwrap_or(0) },
+    }
+}
+
+/// `bash` by the child's own `PATH`, or `sh`, which every system has at its place.
+fn find_shell(path: &std::ffi::OsStr) -> PathBuf {
+    let executable = |file: &PathBuf| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
+    std::env::split_paths(path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join("bash"))
+        .find(executable)
+        .unwrap_or_else(|| Path::new("/bin/sh").to_owned())
+}
+
+#[cfg(test)]
+#[path = "exec_tests.rs"]
+mod tests;

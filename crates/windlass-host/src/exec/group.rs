@@ -1,0 +1,114 @@
+//! Starting one process as the leader of its own session, and ending its whole group.
+//! The only unsafe block of the crate is here: what the child does between fork and exec.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal};
+use tokio::net::unix::pipe;
+use tokio::process::Child;
+use windlass_core::workspace::ProcessError;
+
+/// What to start.
+pub(super) struct Launch<'a> {
+    pub(super) program: &'a Path,
+    pub(super) args: &'a [&'a str],
+    pub(super) env: &'a [(OsString, OsString)],
+    /// Where it starts.
+    pub(super) dir: OwnedFd,
+    /// Dies with the thread that started it.
+    pub(super) bind_to_thread: bool,
+}
+
+/// A started process.
+pub(super) struct Running {
+    pub(super) child: Child,
+    /// Its standard output and error, in the order they were written: both are one pipe.
+    pub(super) output: pipe::Receiver,
+    pub(super) group: Group,
+}
+
+impl Launch<'_> {
+    pub(super) fn start(self) -> Result<Running, ProcessError> {
+        let fail = |err: std::io::Error| ProcessError(format!("cannot start {}: {err}", self.program.display()));
+        let (output, input) = std::io::pipe().map_err(fail)?;
+        let mut command = std::process::Command::new(self.program);
+        command
+            .args(self.args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(input.try_clone().map_err(fail)?)
+            .stderr(input);
+        enter(&mut command, self.dir, self.bind_to_thread);
+        let mut command = tokio::process::Command::from(command);
+        let child = command.kill_on_drop(true).spawn().map_err(fail)?;
+        // The command holds the writing ends too: without this the pipe would never end.
+        drop(command);
+        let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
+        Ok(Running { child, output, group: Group(id) })
+    }
+}
+
+/// Makes the child the leader of its own session, in the given directory.
+#[allow(unsafe_code)]
+fn enter(command: &mut std::process::Command, dir: OwnedFd, bind_to_thread: bool) {
+    let in_child = move || {
+        // A session of its own has no controlling terminal, so that nothing can ask a question there.
+        rustix::process::setsid()?;
+        rustix::process::fchdir(dir.as_fd())?;
+        #[cfg(target_os = "linux")]
+        if bind_to_thread {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = bind_to_thread;
+        Ok(())
+    };
+    // SAFETY: the closure runs in the forked child before exec. It makes three plain system calls and neither
+    // allocates nor locks; `dir` was opened before the fork and stays open until the command is dropped.
+    unsafe {
+        command.pre_exec(in_child);
+    }
+}
+
+/// The process group of a started process. Dropped, it is killed.
+pub(super) struct Group(Option<Pid>);
+
+impl Group {
+    /// Asks every process of the group to end.
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Ends every process of the group.
+    pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Ends what is left of the group, once the leader is gone.
+    ///
+    /// The number is free for others as soon as the group is empty, so this comes right after the leader's end:
+    /// the kernel hands out every other number before it comes to this one again.
+    pub(super) fn finish(&mut self) {
+        self.kill();
+        self.0 = None;
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(id) = self.0 {
+            // It may be gone already; that is what we want.
+            let _ = rustix::process::kill_process_group(id, signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

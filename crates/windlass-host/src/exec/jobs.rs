@@ -1,0 +1,154 @@
+//! Commands that go on beside a run. Each is followed by one task that keeps its newest output; all of them
+//! end with the run, also when the run is simply dropped.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+use windlass_core::CancellationToken;
+use windlass_core::workspace::{JobId, JobOutput, ProcessEnd, ProcessError};
+
+use super::capture::whole_from;
+use super::group::Running;
+use super::{Sink, drive};
+
+/// How many jobs a run may have at a time.
+const MAX_JOBS: usize = 16;
+/// How many jobs, ended ones included, are remembered; the oldest ended ones are forgotten first.
+const MAX_REMEMBERED: usize = 32;
+/// How much of a job's newest output is kept.
+const KEPT: usize = 256 * 1024;
+
+/// The jobs of one run.
+#[derive(Default)]
+pub(super) struct Jobs {
+    all: Mutex<Vec<Job>>,
+    started: AtomicU32,
+}
+
+struct Job {
+    id: JobId,
+    state: Arc<Mutex<State>>,
+    /// Asks it to end.
+    stop: CancellationToken,
+    /// Cancelled when it has ended.
+    ended: CancellationToken,
+    task: AbortHandle,
+}
+
+#[derive(Default)]
+struct State {
+    newest: VecDeque<u8>,
+    total: u64,
+    end: Option<ProcessEnd>,
+}
+
+impl Jobs {
+    pub(super) fn start(&self, launch: impl FnOnce() -> Result<Running, ProcessError>) -> Result<JobId, ProcessError> {
+        let mut all = lock(&self.all);
+        let alive = all.iter().filter(|job| lock(&job.state).end.is_none()).count();
+        if alive >= MAX_JOBS {
+            return Err(ProcessError(format!("{MAX_JOBS} background jobs are running already; stop one first")));
+        }
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|_| ProcessError("background jobs need a running tokio runtime".to_owned()))?;
+        let mut running = launch()?;
+        let id = JobId(format!("j{}", self.started.fetch_add(1, Ordering::Relaxed) + 1));
+        let state = Arc::new(Mutex::new(State::default()));
+        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        let (mut sink, stopped, done) = (Newest(Arc::clone(&state)), stop.clone(), ended.clone().drop_guard());
+        let task = runtime.spawn(async move {
+            let end = drive(&mut running, None, &stopped, &mut sink).await;
+            lock(&sink.0).end = Some(end);
+            drop(done);
+        });
+        if all.len() >= MAX_REMEMBERED
+            && let Some(oldest) = all.iter().position(|job| lock(&job.state).end.is_some())
+        {
+            all.remove(oldest);
+        }
+        all.push(Job { id: id.clone(), state, stop, ended, task: task.abort_handle() });
+        Ok(id)
+    }
+
+    pub(super) fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
+        let all = lock(&self.all);
+        let state = lock(&find(&all, job)?.state);
+        Ok(state.from(offset, max))
+    }
+
+    pub(super) async fn stop(&self, job: &JobId) -> Result<(), ProcessError> {
+        let ended = {
+            let all = lock(&self.all);
+            let job = find(&all, job)?;
+            job.stop.cancel();
+            job.ended.clone()
+        };
+        ended.cancelled().await;
+        Ok(())
+    }
+
+    pub(super) async fn stop_all(&self) {
+        let ended: Vec<_> = lock(&self.all)
+            .iter()
+            .map(|job| {
+                job.stop.cancel();
+                job.ended.clone()
+            })
+            .collect();
+        for job in ended {
+            job.cancelled().await;
+        }
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        // Ending the task drops its process group, which kills it.
+        for job in lock(&self.all).iter() {
+            job.task.abort();
+        }
+    }
+}
+
+impl State {
+    fn from(&self, offset: u64, max: usize) -> JobOutput {
+        let kept_from = self.total - self.newest.len() as u64;
+        let start = offset.clamp(kept_from, self.total);
+        let skip = usize::try_from(start - kept_from).unwrap_or(usize::MAX);
+        let bytes: Vec<u8> = self.newest.iter().skip(skip).take(max).copied().collect();
+        let next_offset = start + bytes.len() as u64;
+        let mut text = String::new();
+        if start > offset {
+            text = format!("[... {} bytes left out ...]\n", start - offset);
+        }
+        text.push_str(&String::from_utf8_lossy(whole_from(&bytes, start > offset)));
+        JobOutput { text, next_offset, end: self.end }
+    }
+}
+
+struct Newest(Arc<Mutex<State>>);
+
+impl Sink for Newest {
+    fn push(&mut self, bytes: &[u8]) {
+        let mut state = lock(&self.0);
+        state.total += bytes.len() as u64;
+        let last = &bytes[bytes.len().saturating_sub(KEPT)..];
+        let excess = (state.newest.len() + last.len()).saturating_sub(KEPT);
+        state.newest.drain(..excess);
+        state.newest.extend(last);
+    }
+}
+
+fn find<'a>(all: &'a [Job], id: &JobId) -> Result<&'a Job, ProcessError> {
+    all.iter().find(|job| job.id == *id).ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|job| job.id.0.as_str()).collect();
+        ProcessError(format!("there is no job `{}`; the jobs of this run are: {}", id.0, known.join(", ")))
+    })
+}
+
+/// The data is plain bytes and counts: a panic elsewhere leaves nothing half done in it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,252 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+
+use windlass_core::workspace::Artifacts;
+
+use super::*;
+use crate::artifact::ArtifactDir;
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    processes: HostProcesses,
+}
+
+fn fixture() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("ws")).unwrap();
+    let root = Arc::new(Root::open(&dir.path().join("ws")).unwrap());
+    let vars = [("PATH", DEFAULT_PATH), ("FROM_PARENT", "yes"), ("MY_TOKEN", "hush")];
+    let vars = vars.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    Fixture { dir, processes: HostProcesses::new(root, child_env(vars, &[])) }
+}
+
+fn command(line: &str) -> Command {
+    Command { line: line.into(), workdir: String::new(), timeout: Duration::from_secs(20), keep: 50_000 }
+}
+
+impl Fixture {
+    async fn run(&self, line: &str) -> Finished {
+        self.run_with(command(line), None).await.unwrap()
+    }
+
+    async fn run_with(&self, command: Command, artifacts: Option<&dyn Artifacts>) -> Result<Finished, ProcessError> {
+        let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts };
+        self.processes.run(command, watch).await
+    }
+}
+
+/// Whether a process is alive whose command line holds this text. (A dead one has no command line.)
+fn alive(marker: &str) -> bool {
+    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let cmdline = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&cmdline).replace('\0', " ").contains(marker)
+    })
+}
+
+/// Waits for a kill to be carried out; a signal is sent before it has worked.
+async fn gone(marker: &str) -> bool {
+    for _ in 0..100 {
+        if !alive(marker) {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    false
+}
+
+/// A duration for `sleep` that no other process on this machine uses.
+fn unique(seconds: u32) -> String {
+    format!("{seconds}.{:012}", crate::clock::random_u64() % 1_000_000_000_000)
+}
+
+#[track_caller]
+fn check_end(finished: &Finished, end: ProcessEnd, output: &str) {
+    assert_eq!((finished.end, finished.output.as_str()), (end, output));
+}
+
+#[tokio::test]
+async fn output_and_errors_come_in_the_order_they_were_written() {
+    let f = fixture();
+    let finished = f.run("echo a; echo b >&2; echo c; exit 3").await;
+    check_end(&finished, ProcessEnd::Exited { code: 3 }, "a\nb\nc\n");
+    assert_eq!(finished.total_bytes, 6);
+    check_end(&f.run("kill -9 $$").await, ProcessEnd::Signalled { signal: 9 }, "");
+    check_end(&f.run(r"printf 'a\377b'").await, ProcessEnd::Exited { code: 0 }, "a\u{fffd}b");
+}
+
+#[tokio::test]
+async fn a_command_starts_in_its_directory_without_input_terminal_or_secrets() {
+    let f = fixture();
+    std::fs::create_dir(f.dir.path().join("ws/sub")).unwrap();
+    let here = Command { workdir: "sub".into(), ..command("pwd; cat; echo $FROM_PARENT-$MY_TOKEN-$PAGER") };
+    let finished = f.run_with(here, None).await.unwrap();
+    let ws = std::fs::canonicalize(f.dir.path().join("ws")).unwrap();
+    check_end(&finished, ProcessEnd::Exited { code: 0 }, &format!("{}/sub\nyes--cat\n", ws.display()));
+    let finished = f.run("(exec 3</dev/tty) 2>/dev/null || echo none; ps -o sid= -p $$ | tr -d ' '; echo $$").await;
+    let lines: Vec<_> = finished.output.lines().collect();
+    assert_eq!(lines[0], "none");
+    if lines.len() == 3 && !lines[1].is_empty() {
+        assert_eq!(lines[1], lines[2], "it leads its own session");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_why() {
+    let f = fixture();
+    let err = |workdir: &str| Command { workdir: workdir.into(), ..command("true") };
+    let missing = f.run_with(err("nope"), None).await.unwrap_err();
+    assert!(missing.to_string().contains("nope: no such file"), "{missing}");
+    let outside = f.run_with(err(".."), None).await.unwrap_err();
+    assert!(outside.to_string().contains("leads out"), "{outside}");
+    std::fs::remove_dir_all(f.dir.path().join("ws")).unwrap();
+    let deleted = f.run_with(command("true"), None).await.unwrap_err();
+    assert!(deleted.to_string().contains("was deleted"), "{deleted}");
+}
+
+#[tokio::test]
+async fn a_timeout_ends_the_whole_group_within_its_time() {
+    let f = fixture();
+    let (short, long) = (unique(6), unique(30));
+    let line = format!("echo begun; sleep {short} & sleep {long}");
+    let command = Command { timeout: Duration::from_secs(1), ..command(&line) };
+    let finished = f.run_with(command, None).await.unwrap();
+    check_end(&finished, ProcessEnd::TimedOut, "begun\n");
+    assert!(finished.took < Duration::from_secs(2), "{:?}", finished.took);
+    assert!(gone(&short).await && gone(&long).await);
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_the_request_to_end_is_killed() {
+    let f = fixture();
+    let long = unique(30);
+    let line = format!("trap '' TERM; echo begun; while true; do sleep {long}; done");
+    let command = Command { timeout: Duration::from_millis(200), ..command(&line) };
+    let finished = f.run_with(command, None).await.unwrap();
+    check_end(&finished, ProcessEnd::TimedOut, "begun\n");
+    assert!(finished.took < Duration::from_millis(1500), "{:?}", finished.took);
+    assert!(gone(&long).await);
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_group_and_keeps_the_output() {
+    let f = fixture();
+    let long = unique(30);
+    let cancel = CancellationToken::new();
+    let on_output = |text: &str| {
+        if text.contains("begun") {
+            cancel.cancel();
+        }
+    };
+    let watch = Watch { progress: &on_output, cancel: cancel.clone(), artifacts: None };
+    let line = format!("echo begun; sleep {long}");
+    let finished = f.processes.run(command(&line), watch).await.unwrap();
+    check_end(&finished, ProcessEnd::Cancelled, "begun\n");
+    assert!(finished.took < Duration::from_secs(1), "{:?}", finished.took);
+    assert!(gone(&long).await);
+}
+
+#[tokio::test]
+async fn a_background_grandchild_neither_delays_the_result_nor_outlives_it() {
+    let f = fixture();
+    let (holds, quiet) = (unique(30), unique(31));
+    let finished = f.run(&format!("sleep {holds} & sleep {quiet} >/dev/null 2>&1 & echo done")).await;
+    check_end(&finished, ProcessEnd::Exited { code: 0 }, "done\n");
+    assert!(finished.took < Duration::from_secs(1), "{:?}", finished.took);
+    assert!(gone(&holds).await && gone(&quiet).await);
+}
+
+#[tokio::test]
+async fn dropping_the_future_ends_the_command() {
+    let f = fixture();
+    let long = unique(30);
+    let line = format!("sleep {long}");
+    let run = f.run(&line);
+    assert!(tokio::time::timeout(Duration::from_millis(150), run).await.is_err());
+    assert!(gone(&long).await);
+}
+
+#[tokio::test]
+async fn large_output_is_bounded_in_memory_and_whole_in_an_artifact() {
+    let f = fixture();
+    let artifacts = ArtifactDir::new(f.dir.path().join("artifacts"));
+    let command = Command { keep: 1000, ..command("seq 1 200000") };
+    let finished = f.run_with(command, Some(&artifacts)).await.unwrap();
+    let artifact = finished.artifact.unwrap();
+    assert_eq!((finished.total_bytes, artifact.bytes), (1_288_895, 1_288_895));
+    assert!(finished.output.len() < 1100, "{}", finished.output.len());
+    assert!(finished.output.starts_with("1\n2\n") && finished.output.ends_with("\n200000\n"));
+    assert_eq!(artifacts.read(&artifact.id, artifact.bytes - 7, 99).unwrap(), b"200000\n");
+}
+
+#[tokio::test]
+async fn progress_is_told_now_and_then_with_the_newest_lines() {
+    let f = fixture();
+    let told = Mutex::new(Vec::new());
+    let progress = |text: &str| told.lock().unwrap().push(text.to_owned());
+    let watch = Watch { progress: &progress, cancel: CancellationToken::new(), artifacts: None };
+    let line = "for i in $(seq 1 1000); do echo line $i; done; sleep 0.25; echo last; sleep 0.15";
+    f.processes.run(command(line), watch).await.unwrap();
+    let told = told.into_inner().unwrap();
+    assert!((2..=5).contains(&told.len()), "{}", told.len());
+    assert!(told[0].ends_with("line 1000"), "{}", told[0]);
+    assert!(told.last().unwrap().ends_with("last"));
+}
+
+#[tokio::test]
+async fn jobs_go_on_beside_the_run_until_they_are_stopped() {
+    let f = fixture();
+    let long = unique(30);
+    let job = f.processes.start(command(&format!("echo hello; sleep {long}"))).unwrap();
+    let mut seen = f.processes.poll(&job, 0, 100).unwrap();
+    for _ in 0..200 {
+        if !seen.text.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        seen = f.processes.poll(&job, 0, 100).unwrap();
+    }
+    assert_eq!(seen, JobOutput { text: "hello\n".into(), next_offset: 6, end: None });
+    assert_eq!(f.processes.poll(&job, 2, 2).unwrap().text, "ll");
+    assert_eq!(f.processes.poll(&job, 999, 2).unwrap().next_offset, 6);
+    f.processes.stop(&job).await.unwrap();
+    assert_eq!(f.processes.poll(&job, 6, 100).unwrap().end, Some(ProcessEnd::Cancelled));
+    assert!(gone(&long).await);
+    let unknown = f.processes.poll(&JobId("j9".into()), 0, 1).unwrap_err();
+    assert!(unknown.to_string().contains("the jobs of this run are: j1"), "{unknown}");
+}
+
+#[tokio::test]
+async fn jobs_are_limited_and_end_with_the_run() {
+    let f = fixture();
+    let long = unique(30);
+    for _ in 0..16 {
+        f.processes.start(command(&format!("sleep {long}"))).unwrap();
+    }
+    let err = f.processes.start(command("true")).unwrap_err();
+    assert!(err.to_string().contains("stop one first"), "{err}");
+    f.processes.stop_all().await;
+    assert!(gone(&long).await);
+    let last = unique(30);
+    f.processes.start(command(&format!("sleep {last}"))).unwrap();
+    drop(f);
+    assert!(gone(&last).await);
+}
+
+#[tokio::test]
+async fn a_job_that_writes_more_than_is_kept_says_what_is_missing() {
+    let f = fixture();
+    let job = f.processes.start(command("seq 1 100000")).unwrap();
+    let mut seen = f.processes.poll(&job, 0, 100).unwrap();
+    for _ in 0..500 {
+        if seen.end.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        seen = f.processes.poll(&job, 0, 100).unwrap();
+    }
+    assert_eq!(seen.end, Some(ProcessEnd::Exited { code: 0 }));
+    assert!(seen.text.starts_with("[... 326751 bytes left out ...]\n"), "{}", seen.text);
+    let rest = f.processes.poll(&job, seen.next_offset, usize::MAX).unwrap();
+    assert!(rest.text.ends_with("\n100000\n") && rest.next_offset == 588_895);
+}

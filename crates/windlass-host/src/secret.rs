@@ -1,0 +1,266 @@
+//! Credentials: a value that no formatting shows, the file they are kept in, and taking them out of text.
+//! Nothing here looks at the environment; the caller's lookup does.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use windlass_core::workspace::{FileErrorKind, Redactor};
+
+use crate::workspace::{open_regular, read_whole, write_whole};
+
+/// A credentials file is a handful of lines.
+const MAX_FILE: u64 = 256 * 1024;
+/// Shorter values are not looked for in text: they would hit ordinary words.
+const MIN_REDACTED: usize = 8;
+/// What stands in the place of a secret.
+pub const MARK: &str = "[redacted]";
+
+/// A secret value. Formatting shows stars; [`Secret::expose`] is the one way to the value.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// Wraps a value.
+    #[must_use]
+    pub fn new(value: impl Into<Box<str>>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value, for the one place that needs it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        // Zeros are valid text, so the old bytes can be overwritten in place; the hint keeps the writes.
+        let mut bytes = std::mem::take(&mut self.0).into_boxed_bytes();
+        bytes.fill(0);
+        std::hint::black_box(&bytes);
+    }
+}
+
+/// Why credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// Others may read the file.
+    #[error("{path} can be read by others (mode {mode:03o}); run `chmod 600 {path}` first", path = path.display())]
+    TooOpen {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It does not parse. The text shows no line of the file: the line may be a key.
+    #[error("{path}:{line}: {what}", path = path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// It cannot be read or written.
+    #[error("{0}")]
+    File(String),
+}
+
+/// The credentials of the user, by name (`anthropic = "…"`).
+#[derive(Debug, Default)]
+pub struct Credentials {
+    values: BTreeMap<String, Secret>,
+}
+
+impl Credentials {
+    /// Reads `credentials.toml`. A file that is not there holds none; one that others may read is refused.
+    pub fn read(path: &Path) -> Result<Self, SecretError> {
+        let (file, stat) = match open_regular(path) {
+            Ok(opened) => opened,
+            Err(err) if err.kind == FileErrorKind::NotFound => return Ok(Self::default()),
+            Err(err) => return Err(SecretError::File(err.message)),
+        };
+        if stat.mode & 0o077 != 0 {
+            return Err(SecretError::TooOpen { path: path.to_owned(), mode: stat.mode & 0o777 });
+        }
+        let bytes = read_whole(file, stat.size, MAX_FILE, path).map_err(|err| SecretError::File(err.message))?;
+        let text = String::from_utf8(bytes).map_err(|_| SecretError::Malformed {
+            path: path.to_owned(),
+            line: 1,
+            what: "it is not UTF-8 text".to_owned(),
+        })?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, SecretError> {
+        let malformed = |at: Option<std::ops::Range<usize>>, what: String| {
+            let before = at.and_then(|at| text.get(..at.start)).unwrap_or_default();
+            SecretError::Malformed { path: path.to_owned(), line: before.matches('\n').count() + 1, what }
+        };
+        let table: BTreeMap<String, toml::Spanned<toml::Value>> =
+            toml::from_str(text).map_err(|err| malformed(err.span(), "this is not valid TOML".to_owned()))?;
+        let mut values = BTreeMap::new();
+        for (name, value) in table {
+            let span = value.span();
+            match value.into_inner() {
+                toml::Value::String(value) => values.insert(name, Secret::new(value)),
+                _ => return Err(malformed(Some(span), format!("the value of `{name}` must be a text in quotes"))),
+            };
+        }
+        Ok(Self { values })
+    }
+
+    /// The credential of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Secret> {
+        self.values.get(name)
+    }
+
+    /// The names that have one.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
+    /// Every value, for the redactor.
+    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.values.values()
+    }
+}
+
+/// Stores or replaces one credential in the file, which only its owner may read; other lines stay as they are.
+pub fn store_credential(path: &Path, name: &str, value: &Secret) -> Result<(), SecretError> {
+    let fail = |err: windlass_core::workspace::FileError| SecretError::File(err.message);
+    // Refuses a file that others could read before anything is added to it.
+    Credentials::read(path)?;
+    let text = match open_regular(path) {
+        Ok((file, stat)) => {
+            let bytes = read_whole(file, stat.size, MAX_FILE, path).map_err(fail)?;
+            String::from_utf8_lossy(&bytes).into_owned()
+        }
+        Err(err) if err.kind == FileErrorKind::NotFound => String::new(),
+        Err(err) => return Err(fail(err)),
+    };
+    let mut document: toml_edit::DocumentMut = text.parse().map_err(|_| SecretError::Malformed {
+        path: path.to_owned(),
+        line: 1,
+        what: "this is not valid TOML".to_owned(),
+    })?;
+    document[name] = toml_edit::value(value.expose());
+    if let Some(dir) = path.parent() {
+        crate::private::create_dir(dir).map_err(fail)?;
+    }
+    write_whole(path, document.to_string().as_bytes(), 0o600).map_err(fail)
+}
+
+/// Takes known secret values out of text.
+#[derive(Debug, Default)]
+pub struct KnownSecrets {
+    /// Longest first, so that a secret that contains another goes as a whole.
+    values: Vec<Secret>,
+}
+
+impl KnownSecrets {
+    /// A redactor of these values. Very short ones are passed over: they would hit ordinary words.
+    #[must_use]
+    pub fn new(values: impl IntoIterator<Item = Secret>) -> Self {
+        let mut values: Vec<_> = values.into_iter().filter(|value| value.expose().len() >= MIN_REDACTED).collect();
+        values.sort_unstable_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
+        values.dedup();
+        Self { values }
+    }
+}
+
+impl Redactor for KnownSecrets {
+    fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(text);
+        for secret in &self.values {
+            if memchr::memmem::find(text.as_bytes(), secret.expose().as_bytes()).is_some() {
+                text = Cow::Owned(text.replace(secret.expose(), MARK));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn file(text: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("credentials.toml");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let secret = Secret::new("sk-very-secret");
+        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
+        let (_dir, path) = file("a = \"sk-very-secret\"", 0o600);
+        let credentials = Credentials::read(&path).unwrap();
+        assert!(!format!("{credentials:?}").contains("very"));
+        assert_eq!(credentials.get("a").unwrap().expose(), "sk-very-secret");
+        assert_eq!(credentials.names().collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[track_caller]
+    fn check_refused(text: &str, mode: u32, part: &str) {
+        let (_dir, path) = file(text, mode);
+        let err = Credentials::read(&path).unwrap_err().to_string();
+        assert!(err.contains(part), "{err}");
+        assert!(!err.contains("hunter2"), "{err}");
+    }
+
+    #[test]
+    fn a_file_that_is_open_to_others_or_malformed_is_refused_without_showing_it() {
+        check_refused("a = \"hunter2\"", 0o640, "chmod 600 ");
+        check_refused("a = \"hunter2\"", 0o604, "mode 604");
+        check_refused("\na = \"hunter2", 0o600, "credentials.toml:2: ");
+        check_refused("a = 'x'\nb = [\"hunter2\"]", 0o600, "credentials.toml:2: the value of `b`");
+    }
+
+    #[test]
+    fn a_credential_is_stored_privately_beside_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("windlass/credentials.toml");
+        assert_eq!(Credentials::read(&path).unwrap().names().count(), 0);
+        store_credential(&path, "anthropic", &Secret::new("k1")).unwrap();
+        std::fs::write(&path, "# mine\n".to_owned() + &std::fs::read_to_string(&path).unwrap()).unwrap();
+        store_credential(&path, "openai", &Secret::new("k2")).unwrap();
+        store_credential(&path, "anthropic", &Secret::new("k3")).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "# mine\nanthropic = \"k3\"\nopenai = \"k2\"\n");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn known_secrets_are_taken_out_whole_and_clean_text_is_not_copied() {
+        let known = KnownSecrets::new(["sk-12345678", "sk-12345678-long", "short"].map(Secret::new));
+        let text = "a sk-12345678-long b sk-12345678 c short";
+        assert_eq!(known.redact(text), "a [redacted] b [redacted] c short");
+        assert!(matches!(known.redact("nothing here"), Cow::Borrowed(_)));
+    }
+}

@@ -1,0 +1,138 @@
+//! The end of a log: which line is the last good one, and setting aside what an interrupted write left after it.
+//! A log of a newer version or with other damage is never changed.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use serde::Deserialize;
+use windlass_core::clock::Timestamp;
+use windlass_core::event::VERSION;
+use windlass_core::store::{StoreError, StoreErrorKind};
+
+use super::{MAX_LINE, failed, newer_error};
+use crate::workspace::read_range;
+
+/// The first look at the end of a log; it doubles until a good line is found.
+const WINDOW: u64 = 16 * 1024;
+/// An interrupted write spoils the line in flight and perhaps a few that were not on disk yet. More is damage.
+const MAX_TORN_LINES: usize = 16;
+/// How many times a name for what is set aside is tried.
+const NAME_TRIES: u32 = 1000;
+
+/// What every line begins with.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Header {
+    v: u64,
+    pub(super) seq: u64,
+    pub(super) at: Timestamp,
+}
+
+/// What the end of a log looks like.
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// Where the last good line ends.
+    pub(super) end: u64,
+    /// What that line begins with; none in an empty log.
+    pub(super) last: Option<Header>,
+}
+
+/// The header of a line, or none when it is no event; an error when it is one of a newer version.
+pub(super) fn header(line: &[u8], path: &Path) -> Result<Option<Header>, StoreError> {
+    match serde_json::from_slice::<Header>(line) {
+        Ok(header) if header.v > u64::from(VERSION) => Err(newer_error(path, header.v)),
+        Ok(header) => Ok(Some(header)),
+        // A newer version may have another shape altogether.
+        Err(_) => newer(line, path).map_or(Ok(None), Err),
+    }
+}
+
+/// The refusal of a line that says it is of a newer version.
+pub(super) fn newer(line: &[u8], path: &Path) -> Option<StoreError> {
+    #[derive(Deserialize)]
+    struct Version {
+        v: u64,
+    }
+    let Version { v } = serde_json::from_slice(line).ok()?;
+    (v > u64::from(VERSION)).then(|| newer_error(path, v))
+}
+
+/// Looks at the end of a log, without changing it.
+pub(super) fn inspect(file: &File, len: u64, path: &Path) -> Result<Tail, StoreError> {
+    let mut window = WINDOW;
+    let len = without_zeros(file, len).map_err(|err| failed("read", path, &err))?;
+    loop {
+        let start = len.saturating_sub(window);
+        let bytes = read_range(file, len, start, window).map_err(|err| failed("read", path, &err))?;
+        // The first piece of a window begins somewhere inside a line.
+        let skip = if start == 0 { 0 } else { memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1) };
+        let mut end = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
+        let mut torn = 0;
+        while end > skip && torn <= MAX_TORN_LINES {
+            let line_start = memchr::memrchr(b'\n', &bytes[..end - 1]).map_or(0, |at| at + 1);
+            if let Some(header) = header(&bytes[line_start..end - 1], path)? {
+                return Ok(Tail { end: start + end as u64, last: Some(header) });
+            }
+            torn += 1;
+            end = line_start;
+        }
+        if torn > MAX_TORN_LINES || (start == 0 && torn > 0) || window > 2 * MAX_LINE as u64 {
+            // Not even the first line is an event, or too much is unreadable for one interrupted write.
+            let message = format!(
+                "{}: its last lines are not events; the file is left as it is. Restore it from a copy, or delete \
+                 the session",
+                path.display()
+            );
+            return Err(StoreError::new(StoreErrorKind::Damaged, message));
+        }
+        if start == 0 {
+            return Ok(Tail { end: 0, last: None });
+        }
+        window *= 2;
+    }
+}
+
+/// Where the zeros begin that a power cut may leave at the end of a file.
+fn without_zeros(file: &File, mut len: u64) -> io::Result<u64> {
+    while len > 0 {
+        let start = len.saturating_sub(WINDOW);
+        let bytes = read_range(file, len, start, WINDOW)?;
+        if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+            return Ok(start + last as u64 + 1);
+        }
+        len = start;
+    }
+    Ok(0)
+}
+
+/// Copies what comes after the last good line into a file beside the log, then cuts it off the log.
+pub(super) fn set_aside(file: &File, log: &File, end: u64, len: u64, path: &Path) -> Result<String, StoreError> {
+    let fail = |err: &io::Error| failed("repair", path, err);
+    let (aside, aside_path) = create_aside(path).map_err(|err| fail(&err))?;
+    let mut from = file;
+    from.seek(SeekFrom::Start(end)).map_err(|err| fail(&err))?;
+    io::copy(&mut from.take(len - end), &mut &aside).map_err(|err| fail(&err))?;
+    // The copy is safe before the original is cut.
+    aside.sync_all().map_err(|err| fail(&err))?;
+    log.set_len(end).map_err(|err| fail(&err))?;
+    Ok(format!(
+        "the end of {} was not written whole ({} bytes, by an interrupted write) and was set aside in {}",
+        path.display(),
+        len - end,
+        aside_path.display()
+    ))
+}
+
+fn create_aside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for n in 1..=NAME_TRIES {
+        let aside = path.with_extension(format!("torn-{n}"));
+        match rustix::fs::open(&aside, flags, Mode::from_raw_mode(0o600)) {
+            Ok(fd) => return Ok((File::from(fd), aside)),
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(io::Error::other("too many torn ends were set aside before"))
+}
