@@ -25,7 +25,7 @@ pub(crate) fn schema<A: JsonSchema>() -> Value {
     compact(&mut value);
     if let Value::Object(root) = &mut value {
         // The struct's own comment is for readers of the code; the tool has its description.
-        root.remove("description");
+        root.shift_remove("description");
     }
     value
 }
@@ -118,8 +118,7 @@ mod tests {
                         "properties": {"sure": {"description": "Really.", "type": "boolean"}},
                         "additionalProperties": false,
                         "required": ["sure"]
-                    },
-                    "default": []
+                    }
                 }
             },
             "additionalProperties": false,

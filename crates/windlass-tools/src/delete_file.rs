@@ -12,7 +12,7 @@ use windlass_host::edit::patch::Change;
 
 use crate::args::{parse, spec};
 use crate::change;
-use crate::place::{MAX_FILE, blocking, failure, writes};
+use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -74,5 +74,5 @@ fn plan(files: &dyn Files, path: &str) -> Result<Change, ToolFailure> {
         Err(err) if err.kind == FileErrorKind::TooLarge => Vec::new(),
         Err(err) => return Err(failure(files, path, err)),
     };
-    Ok(Change::Delete { path: path.to_owned(), before })
+    Ok(Change::Delete { path: tidy(files, path), before })
 }

@@ -16,7 +16,7 @@ use windlass_host::edit::text::{Text, lines};
 
 use crate::args::{invalid, parse, spec};
 use crate::change::{self, about};
-use crate::place::{blocking, read_whole, writes};
+use crate::place::{blocking, read_whole, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -79,7 +79,7 @@ impl Tool for EditFile {
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
         let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
-        Some(change::preview(&[plan(&args, before).ok()?.0]))
+        Some(change::preview(&[plan(ctx.files.as_ref(), &args, before).ok()?.0]))
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
@@ -94,7 +94,7 @@ impl Tool for EditFile {
 fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
     let before = read_whole(files, &args.path)?;
     seen.check(files, &args.path, &before)?;
-    let (change, applied) = plan(args, before)?;
+    let (change, applied) = plan(files, args, before)?;
     let done = change::write_all(files, &[change], seen)?;
     let mut notes: Vec<String> =
         applied.iter().filter(|one| one.count > 1).map(|one| format!("replaced {} places", one.count)).collect();
@@ -107,7 +107,7 @@ fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolF
     Ok(change::output(done, &notes))
 }
 
-fn plan(args: &Args, before: Vec<u8>) -> Result<(Change, Vec<Applied>), ToolFailure> {
+fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<(Change, Vec<Applied>), ToolFailure> {
     let edits = edits(args)?;
     let text = Text::decode(&before).map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
     let applied = apply_all(&text.content, &edits).map_err(|(index, err)| refusal(args, &edits, index, &err))?;
@@ -116,7 +116,7 @@ fn plan(args: &Args, before: Vec<u8>) -> Result<(Change, Vec<Applied>), ToolFail
     if after == before {
         return Err(invalid(format!("{}: together the edits change nothing", args.path)));
     }
-    Ok((Change::Modify { path: args.path.clone(), before, after }, applied))
+    Ok((Change::Modify { path: tidy(files, &args.path), before, after }, applied))
 }
 
 fn edits(args: &Args) -> Result<Vec<Edit<'_>>, ToolFailure> {

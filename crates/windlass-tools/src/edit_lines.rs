@@ -8,13 +8,14 @@ use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::Files;
 use windlass_host::edit::anchors::{Anchor, AnchorError, LineEdit, apply};
 use windlass_host::edit::patch::Change;
 use windlass_host::edit::text::Text;
 
 use crate::args::{invalid, parse, spec};
 use crate::change::{self, about};
-use crate::place::{blocking, read_whole, writes};
+use crate::place::{blocking, read_whole, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -78,7 +79,7 @@ impl Tool for EditLines {
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
         let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
-        Some(change::preview(&[plan(&args, before).ok()?]))
+        Some(change::preview(&[plan(ctx.files.as_ref(), &args, before).ok()?]))
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
@@ -87,7 +88,7 @@ impl Tool for EditLines {
             let seen = self.seen.clone();
             blocking(ctx.files, move |files| {
                 let before = read_whole(files.as_ref(), &args.path)?;
-                let change = plan(&args, before)?;
+                let change = plan(files.as_ref(), &args, before)?;
                 Ok(change::output(change::write_all(files.as_ref(), &[change], &seen)?, &[]))
             })
             .await
@@ -95,7 +96,7 @@ impl Tool for EditLines {
     }
 }
 
-fn plan(args: &Args, before: Vec<u8>) -> Result<Change, ToolFailure> {
+fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<Change, ToolFailure> {
     let edits = args.edits.iter().map(line_edit).collect::<Result<Vec<_>, _>>()?;
     let exception = |err| about(&args.path, ErrorCategory::Exception, err);
     let text = Text::decode(&before).map_err(exception)?;
@@ -107,7 +108,7 @@ fn plan(args: &Args, before: Vec<u8>) -> Result<Change, ToolFailure> {
         about(&args.path, category, err)
     })?;
     let after = text.encode(&after).map_err(exception)?;
-    Ok(Change::Modify { path: args.path.clone(), before, after })
+    Ok(Change::Modify { path: tidy(files, &args.path), before, after })
 }
 
 fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {

@@ -7,8 +7,10 @@ use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolCtx, ToolFailure};
 use windlass_core::workspace::{Command, Finished, ProcessEnd, Watch};
 
-/// Bytes of git's output that are kept.
-const KEEP: usize = 48_000;
+/// Bytes of git's output that the model gets.
+const SHOWN: usize = 48_000;
+/// Bytes of output that a tool goes through itself.
+const WHOLE: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Filters are programs that git runs on file content. Those the person has set up for all repositories stay (Git LFS
@@ -29,15 +31,27 @@ END
 /// Switches that take programs out of git's hands.
 const SAFE: &str = "-c core.fsmonitor=false -c core.hooksPath=/dev/null -c diff.external= -c core.pager=cat -c color.ui=false -c core.quotePath=false";
 
-/// The output of a git command that only looks. `words` are put after `git` and its safety switches, quoted.
+/// The output of a git command that only looks, for the model: the middle is left out when it is long.
+/// `words` are put after `git` and its safety switches, quoted.
 pub(crate) async fn look(ctx: &ToolCtx<'_>, words: &[String]) -> Result<String, ToolFailure> {
+    read(run(ctx, words, SHOWN).await?)
+}
+
+/// The names a git command lists with `-z`; never only some of them.
+pub(crate) async fn names(ctx: &ToolCtx<'_>, words: &[String]) -> Result<Vec<String>, ToolFailure> {
+    let finished = run(ctx, words, WHOLE).await?;
+    if finished.total_bytes > WHOLE as u64 {
+        return Err(ToolFailure::new(ErrorCategory::Exception, "too many files differ; name some in `paths`"));
+    }
+    Ok(read(finished)?.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+async fn run(ctx: &ToolCtx<'_>, words: &[String], keep: usize) -> Result<Finished, ToolFailure> {
     let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
     let line = format!("{PREPARE}exec git {SAFE} {}", words.join(" "));
-    let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep: KEEP };
+    let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep };
     let watch = Watch { progress: &|_| {}, cancel: ctx.cancel.clone(), artifacts: None };
-    let finished =
-        ctx.processes.run(command, watch).await.map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.0))?;
-    read(finished)
+    ctx.processes.run(command, watch).await.map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.0))
 }
 
 fn read(finished: Finished) -> Result<String, ToolFailure> {

@@ -62,8 +62,8 @@ impl Tool for GitDiff {
             if args.base.as_ref().is_some_and(|base| base.starts_with('-') || base.is_empty()) {
                 return Err(invalid("`base` must be a commit, branch or range"));
             }
-            let names = git::look(&ctx, &words(&args, &["--name-only"], &[])).await?;
-            let hidden: Vec<String> = names.lines().filter(|name| is_credential(name)).map(str::to_owned).collect();
+            let names = git::names(&ctx, &words(&args, &["--name-only", "-z", "--no-renames"], &[])).await?;
+            let hidden: Vec<String> = names.into_iter().filter(|name| is_credential(name)).collect();
             let form: &[&str] = if args.stat { &["--stat"] } else { &[] };
             let mut text = git::look(&ctx, &words(&args, form, &hidden)).await?.trim_end().to_owned();
             if text.is_empty() {

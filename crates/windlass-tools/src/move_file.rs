@@ -12,7 +12,7 @@ use windlass_core::workspace::{Change, FileChange, FileErrorKind, FileKind, File
 
 use crate::args::{invalid, parse, spec};
 use crate::change;
-use crate::place::{MAX_FILE, blocking, failure, writes};
+use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -86,8 +86,8 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
         seen.note(files, &args.to, &bytes);
     }
     let moved = FileChange {
-        path: args.to.clone(),
-        change: Change::MovedFrom(args.from.clone()),
+        path: tidy(files, &args.to),
+        change: Change::MovedFrom(tidy(files, &args.from)),
         added: 0,
         removed: 0,
         diff: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use windlass_core::CancellationToken;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolCtx, ToolFailure, Touch};
-use windlass_core::workspace::{FileError, FileErrorKind, Files, FindQuery};
+use windlass_core::workspace::{FileError, FileErrorKind, FileKind, Files, FindQuery};
 
 /// The largest file that is read whole.
 pub(crate) const MAX_FILE: u64 = 16 << 20;
@@ -21,6 +21,16 @@ pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure>
 pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
     let resolved = ctx.files.resolve(path)?;
     Ok(Touch::Write { path: resolved.path, inside: resolved.inside })
+}
+
+/// A path as it is reported: relative to the workspace and without empty steps. Links stay as they are named.
+pub(crate) fn tidy(files: &dyn Files, path: &str) -> String {
+    let given = std::path::Path::new(path);
+    let inside = given.strip_prefix(files.root()).unwrap_or(given);
+    // Collecting the components drops `.` and doubled slashes; `..` stays and is judged when the file is opened.
+    let parts = inside.components().filter(|part| *part != std::path::Component::CurDir);
+    let tidy = parts.collect::<std::path::PathBuf>().to_string_lossy().into_owned();
+    if tidy.is_empty() { path.to_owned() } else { tidy }
 }
 
 /// The directory that was named, or the workspace itself.
@@ -49,9 +59,7 @@ pub(crate) fn read_whole(files: &dyn Files, path: &str) -> Result<Vec<u8>, ToolF
 pub(crate) fn failure(files: &dyn Files, path: &str, err: FileError) -> ToolFailure {
     let suggestion = match err.kind {
         FileErrorKind::NotFound => suggest(files, path),
-        FileErrorKind::WrongKind
-            if files.stat(path).is_ok_and(|stat| stat.kind == windlass_core::workspace::FileKind::Directory) =>
-        {
+        FileErrorKind::WrongKind if files.stat(path).is_ok_and(|stat| stat.kind == FileKind::Directory) => {
             Some("use list_directory to see what is in it".to_owned())
         }
         _ => None,

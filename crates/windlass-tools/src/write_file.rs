@@ -12,7 +12,7 @@ use windlass_host::edit::patch::Change;
 
 use crate::args::{invalid, parse, spec};
 use crate::change;
-use crate::place::{MAX_FILE, blocking, failure, writes};
+use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -70,7 +70,7 @@ impl Tool for WriteFile {
 }
 
 fn plan(files: &dyn Files, args: Args) -> Result<Change, ToolFailure> {
-    let (path, after) = (args.path, args.content.into_bytes());
+    let (path, after) = (tidy(files, &args.path), args.content.into_bytes());
     match files.read(&path, MAX_FILE) {
         Ok(before) if before == after => Err(invalid(format!("{path} has exactly this content already"))),
         Ok(before) => Ok(Change::Modify { path, before, after }),

@@ -169,6 +169,8 @@ impl fmt::Display for Number {
                 Some(text) => f.write_str(&text),
                 None => write!(f, "{} (exactly {over}/{under})", self.float()),
             },
+            // Beyond these, plain digits would look more exact than they are.
+            Self::Float(value) if value != 0.0 && !(1e-7..1e17).contains(&value.abs()) => write!(f, "{value:e}"),
             Self::Float(value) => write!(f, "{value}"),
         }
     }
