@@ -13,7 +13,7 @@ use windlass_host::edit::patch::{Change, Found, HunkProblem, Patch, PatchError, 
 
 use crate::args::{parse, spec};
 use crate::change;
-use crate::place::{MAX_FILE, blocking, writes};
+use crate::place::{blocking, read_bounded, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -46,7 +46,8 @@ impl Tool for ApplyPatch {
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         let args: Args = parse(args.clone())?;
         let patch = Patch::parse(&args.patch).map_err(|err| refusal(&err))?;
-        patch.paths().into_iter().map(|path| writes(ctx, path)).collect()
+        let touches = patch.paths().into_iter().map(|path| writes(ctx, path)).collect::<Result<Vec<_>, _>>()?;
+        Ok(touches.concat())
     }
 
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
@@ -77,7 +78,7 @@ impl Tool for ApplyPatch {
 
 fn plan(files: &dyn Files, args: &Args) -> Result<Plan, ToolFailure> {
     let patch = Patch::parse(&args.patch).map_err(|err| refusal(&err))?;
-    let read = |path: &str| match files.read(path, MAX_FILE) {
+    let read = |path: &str| match read_bounded(files, path) {
         Ok(bytes) => Found::File(bytes),
         Err(err) if err.kind == FileErrorKind::NotFound => Found::Absent,
         Err(err) => Found::Unusable(err.message),

@@ -12,7 +12,7 @@ use windlass_host::edit::patch::Change;
 
 use crate::args::{parse, spec};
 use crate::change;
-use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
+use crate::place::{blocking, failure, read_bounded, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -43,7 +43,7 @@ impl Tool for DeleteFile {
     }
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![writes(ctx, &parse::<Args>(args.clone())?.path)?])
+        writes(ctx, &parse::<Args>(args.clone())?.path)
     }
 
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
@@ -68,7 +68,7 @@ impl Tool for DeleteFile {
 }
 
 fn plan(files: &dyn Files, path: &str) -> Result<Change, ToolFailure> {
-    let before = match files.read(path, MAX_FILE) {
+    let before = match read_bounded(files, path) {
         Ok(before) => before,
         // What is too large to be shown can still go away.
         Err(err) if err.kind == FileErrorKind::TooLarge => Vec::new(),

@@ -73,7 +73,7 @@ impl Tool for EditFile {
     }
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![writes(ctx, &parse::<Args>(args.clone())?.path)?])
+        writes(ctx, &parse::<Args>(args.clone())?.path)
     }
 
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {

@@ -49,7 +49,9 @@ impl Tool for MoveFile {
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         let args: Args = parse(args.clone())?;
-        Ok(vec![writes(ctx, &args.from)?, writes(ctx, &args.to)?])
+        let mut touches = writes(ctx, &args.from)?;
+        touches.extend(writes(ctx, &args.to)?);
+        Ok(touches)
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {

@@ -10,6 +10,8 @@ use windlass_core::workspace::{FileError, FileErrorKind, FileKind, Files, FindQu
 
 /// The largest file that is read whole.
 pub(crate) const MAX_FILE: u64 = 16 << 20;
+/// The most lines of such a file; a file of nothing but line breaks would take many times its size in memory.
+const MAX_LINES: usize = 1_000_000;
 
 /// That the call reads a path.
 pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
@@ -17,10 +19,19 @@ pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure>
     Ok(Touch::Read { path: resolved.path, inside: resolved.inside })
 }
 
-/// That the call writes, creates, moves or removes a path.
-pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
+/// That the call writes, creates, moves or removes a path: what it leads to, and the name itself where that is a
+/// link, because removing or moving acts on the link.
+pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Vec<Touch>, ToolFailure> {
     let resolved = ctx.files.resolve(path)?;
-    Ok(Touch::Write { path: resolved.path, inside: resolved.inside })
+    let mut touches = vec![Touch::Write { path: resolved.path, inside: resolved.inside }];
+    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let parent = ctx.files.resolve(if parent.is_empty() { "/" } else { parent })?;
+    let named = if parent.path == "." { name.to_owned() } else { format!("{}/{name}", parent.path) };
+    let named = Touch::Write { path: named, inside: parent.inside };
+    if !matches!(name, "" | "." | "..") && !touches.contains(&named) {
+        touches.push(named);
+    }
+    Ok(touches)
 }
 
 /// A path as it is reported: relative to the workspace and without empty steps. Links stay as they are named.
@@ -50,9 +61,20 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Reads a whole file. When it is not there, the failure names what is there instead.
+/// Reads a whole file to be shown or edited.
+pub(crate) fn read_bounded(files: &dyn Files, path: &str) -> Result<Vec<u8>, FileError> {
+    let bytes = files.read(path, MAX_FILE)?;
+    let breaks = bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
+    if breaks > MAX_LINES {
+        let message = format!("{path} has {breaks} line breaks, more than the limit of {MAX_LINES}; use bash for it");
+        return Err(FileError { kind: FileErrorKind::TooLarge, message });
+    }
+    Ok(bytes)
+}
+
+/// The same; when nothing is there, the failure names what is there instead.
 pub(crate) fn read_whole(files: &dyn Files, path: &str) -> Result<Vec<u8>, ToolFailure> {
-    files.read(path, MAX_FILE).map_err(|err| failure(files, path, err))
+    read_bounded(files, path).map_err(|err| failure(files, path, err))
 }
 
 /// The failure for a path, with a suggestion where nothing has that name.

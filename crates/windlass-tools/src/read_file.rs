@@ -8,12 +8,12 @@ use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-use windlass_core::workspace::Files;
+use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_host::edit::anchors::render_line;
 use windlass_host::edit::text::{Encoding, Text, TextError, lines};
 
 use crate::args::{invalid, parse, spec};
-use crate::place::{MAX_FILE, blocking, failure, reads};
+use crate::place::{blocking, failure, read_bounded, reads};
 use crate::seen::Seen;
 
 /// Lines shown when no limit is given.
@@ -121,10 +121,17 @@ fn read_one(files: &dyn Files, args: &Args, path: &str, seen: &Seen, max: usize)
     let stat = files.stat(path).map_err(|err| failure(files, path, err))?;
     let first = args.offset.unwrap_or(1).max(1);
     let limit = args.limit.unwrap_or(PREVIEW_LINES);
-    if stat.size > MAX_FILE {
-        return read_large(files, path, stat.size, first, limit);
-    }
-    let bytes = files.read(path, MAX_FILE).map_err(|err| failure(files, path, err))?;
+    let bytes = match read_bounded(files, path) {
+        Ok(bytes) => bytes,
+        Err(err) if err.kind == FileErrorKind::TooLarge => {
+            let mut text = read_large(files, path, stat.size, first, limit)?;
+            if args.anchors {
+                text.push_str("\n[no anchors: the file is too large for edit_lines]");
+            }
+            return Ok(text);
+        }
+        Err(err) => return Err(failure(files, path, err)),
+    };
     let text = match Text::decode(&bytes) {
         Ok(text) => text,
         Err(err) => return Ok(not_text(&bytes, stat.size, &err)),

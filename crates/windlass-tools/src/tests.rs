@@ -92,15 +92,19 @@ impl Bench {
         std::fs::read(self.path().join(path)).unwrap()
     }
 
-    /// Touches, then runs, as the engine does.
-    fn output(&self, tool: &str, args: Value) -> Result<ToolOutput, ToolFailure> {
-        let ctx = ToolCtx {
+    fn ctx(&self) -> ToolCtx<'_> {
+        ToolCtx {
             files: &self.files,
             processes: &self.processes,
             artifacts: &self.artifacts,
             voice: &self.voice,
             cancel: self.cancel.clone(),
-        };
+        }
+    }
+
+    /// Touches, then runs, as the engine does.
+    fn output(&self, tool: &str, args: Value) -> Result<ToolOutput, ToolFailure> {
+        let ctx = self.ctx();
         let tool = self.tools.get(tool).unwrap();
         tool.touches(&args, &ctx)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -12,7 +12,7 @@ use windlass_host::edit::patch::Change;
 
 use crate::args::{invalid, parse, spec};
 use crate::change;
-use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
+use crate::place::{blocking, failure, read_bounded, tidy, writes};
 use crate::seen::Seen;
 
 /// Arguments.
@@ -45,7 +45,7 @@ impl Tool for WriteFile {
     }
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![writes(ctx, &parse::<Args>(args.clone())?.path)?])
+        writes(ctx, &parse::<Args>(args.clone())?.path)
     }
 
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
@@ -71,7 +71,7 @@ impl Tool for WriteFile {
 
 fn plan(files: &dyn Files, args: Args) -> Result<Change, ToolFailure> {
     let (path, after) = (tidy(files, &args.path), args.content.into_bytes());
-    match files.read(&path, MAX_FILE) {
+    match read_bounded(files, &path) {
         Ok(before) if before == after => Err(invalid(format!("{path} has exactly this content already"))),
         Ok(before) => Ok(Change::Modify { path, before, after }),
         Err(err) if err.kind == FileErrorKind::NotFound => Ok(Change::Create { path, after }),

@@ -1,6 +1,7 @@
 //! Cases of the tools that change files.
 
 use serde_json::json;
+use windlass_core::tool::Touch;
 use windlass_core::workspace::Change;
 
 use super::Bench;
@@ -251,15 +252,30 @@ fn odd_targets_fail_in_bounded_time() {
 }
 
 #[test]
+fn a_link_is_judged_by_its_own_name_as_well() {
+    let bench = Bench::new(&[("d/a.txt", "a\n")]);
+    std::os::unix::fs::symlink("d", bench.path().join("e")).unwrap();
+    std::os::unix::fs::symlink("a.txt", bench.path().join("d/link")).unwrap();
+    let touched = |tool: &str, args| -> Vec<String> {
+        let touches = bench.tools.get(tool).unwrap().touches(&args, &bench.ctx()).unwrap();
+        touches
+            .iter()
+            .map(|touch| match touch {
+                Touch::Write { path, inside: true } => path.clone(),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    };
+    assert_eq!(touched("delete_file", json!({"path": "e/link"})), ["d/a.txt", "d/link"]);
+    assert_eq!(touched("write_file", json!({"path": "./d//a.txt", "content": ""})), ["d/a.txt"]);
+    assert_eq!(touched("write_file", json!({"path": "new.txt", "content": ""})), ["new.txt"]);
+    assert_eq!(touched("move_file", json!({"from": "d/a.txt", "to": "n/b.txt"})), ["d/a.txt", "n/b.txt"]);
+}
+
+#[test]
 fn a_preview_shows_the_diff_and_writes_nothing() {
     let bench = Bench::new(&[("a.txt", "a\n")]);
-    let ctx = windlass_core::tool::ToolCtx {
-        files: &bench.files,
-        processes: &bench.processes,
-        artifacts: &bench.artifacts,
-        voice: &bench.voice,
-        cancel: bench.cancel.clone(),
-    };
+    let ctx = bench.ctx();
     for (tool, args) in [
         ("edit_file", json!({"path": "a.txt", "old": "a", "new": "b"})),
         ("write_file", json!({"path": "a.txt", "content": "b\n"})),

@@ -51,6 +51,18 @@ fn a_huge_file_is_read_piece_by_piece() {
 }
 
 #[test]
+fn a_file_of_line_breaks_does_not_fill_the_memory() {
+    let bench = Bench::new(&[]);
+    bench.put("breaks", &[b'\n'; 2_000_000]);
+    bench.check("read_file", json!({"path": "breaks", "limit": 1, "anchors": true}), "1|\n[lines 1-1 of a file of 2000000 bytes; read on with offset=2]\n[no anchors: the file is too large for edit_lines]");
+    bench.check_start(
+        "edit_file",
+        json!({"path": "breaks", "old": "a", "new": "b"}),
+        "Error [exception]: breaks has 2000000 line breaks",
+    );
+}
+
+#[test]
 fn several_files_are_read_at_once_and_one_may_be_missing() {
     let bench = Bench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
     let found = bench.call("read_file", json!({"paths": ["a.txt", "nope.md", "b.txt"]}));

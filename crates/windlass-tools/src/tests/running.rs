@@ -78,16 +78,7 @@ fn a_background_job_is_started_polled_and_stopped() {
     let bench = Bench::new(&[]);
     // One runtime for the whole life of the job, as in a run.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let call = |args| {
-        let ctx = windlass_core::tool::ToolCtx {
-            files: &bench.files,
-            processes: &bench.processes,
-            artifacts: &bench.artifacts,
-            voice: &bench.voice,
-            cancel: bench.cancel.clone(),
-        };
-        runtime.block_on(bench.tools.get("bash").unwrap().run(args, ctx)).unwrap().text
-    };
+    let call = |args| runtime.block_on(bench.tools.get("bash").unwrap().run(args, bench.ctx())).unwrap().text;
     let started =
         call(json!({"command": "echo ready; mkfifo gate; read x < gate; echo got $x; exit 4", "background": true}));
     let job = started.strip_prefix("started job ").unwrap().split(';').next().unwrap().to_owned();
@@ -113,13 +104,7 @@ fn a_background_job_is_started_polled_and_stopped() {
 #[test]
 fn what_bash_touches_is_its_command() {
     let bench = Bench::new(&[]);
-    let ctx = windlass_core::tool::ToolCtx {
-        files: &bench.files,
-        processes: &bench.processes,
-        artifacts: &bench.artifacts,
-        voice: &bench.voice,
-        cancel: bench.cancel.clone(),
-    };
+    let ctx = bench.ctx();
     let touches = |args| bench.tools.get("bash").unwrap().touches(&args, &ctx).unwrap();
     assert_eq!(touches(json!({"command": "ls"})), [Touch::Execute { command: "ls".into() }]);
     assert_eq!(touches(json!({"poll": "1"})), []);

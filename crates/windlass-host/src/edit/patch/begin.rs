@@ -13,7 +13,8 @@ const DELETE: &str = "*** Delete File:";
 const MOVE: &str = "*** Move to:";
 const ENVIRONMENT: &str = "*** Environment ID:";
 
-pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
+/// The patch that starts at line `start`, and the line of its end marker.
+pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), PatchError> {
     let end = end_of(lines, start)?;
     let mut reader = Reader { lines: &lines[..end], at: start + 1 };
     let mut files = Vec::new();
@@ -34,7 +35,7 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
             return Err(reader.error(message));
         }
     }
-    Ok(Patch { files, notes: Vec::new() })
+    Ok((Patch { files, notes: Vec::new() }, end))
 }
 
 /// The line of the end marker: the first unpadded one, else the last padded one.
@@ -71,7 +72,7 @@ impl<'a> Reader<'a> {
         let mut hunk = Hunk::default();
         while let Some(line) = self.peek() {
             if let Some(text) = line.strip_prefix('+') {
-                hunk.lines.push(HunkLine::Add(text.to_owned()));
+                hunk.push(b'+', text);
             } else if line.trim().starts_with("*** ") || line.trim().is_empty() {
                 break;
             } else {
@@ -135,22 +136,16 @@ impl<'a> Reader<'a> {
                 break;
             }
             bare = if line.is_empty() { bare + 1 } else { 0 };
-            let text = || line.get(1..).unwrap_or_default().to_owned();
-            hunk.lines.push(match line.bytes().next() {
-                Some(b' ') => HunkLine::Keep(text()),
-                Some(b'-') => HunkLine::Remove(text()),
-                Some(b'+') => HunkLine::Add(text()),
+            match line.bytes().next() {
+                Some(prefix @ (b' ' | b'-' | b'+')) => hunk.push(prefix, &line[1..]),
                 // Editors and models strip the one space of a blank line.
-                None => HunkLine::Keep(String::new()),
-                Some(b'\\') => {
-                    self.at += 1;
-                    continue;
-                }
+                None => hunk.push(b' ', ""),
+                Some(b'\\') => {}
                 Some(_) => {
                     return Err(self
                         .error(format!("lines of an update start with ` `, `-`, `+` or `@@`, but this is {line:?}")));
                 }
-            });
+            }
             self.at += 1;
         }
         if !hunk.at_end {

@@ -26,10 +26,17 @@ pub struct Patch {
 impl Patch {
     /// Reads either format. Prose and code fences around the patch are skipped.
     pub fn parse(text: &str) -> Result<Self, PatchError> {
-        let lines: Vec<&str> = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+        let lines = transported(text);
         let start = (0..lines.len()).find_map(|at| format_at(&lines, at).map(|format| (format, at)));
         let patch = match start {
-            Some((Format::Begin, at)) => begin::parse(&lines, at)?,
+            Some((Format::Begin, at)) => {
+                let (patch, end) = begin::parse(&lines, at)?;
+                // A second patch behind the first would be dropped without a word.
+                if let Some(second) = (end + 1..lines.len()).find(|&at| format_at(&lines, at).is_some()) {
+                    return Err(two_patches(second + 1));
+                }
+                patch
+            }
             Some((Format::Unified, at)) => unified::parse(&lines, at)?,
             None => {
                 return Err(PatchError::Syntax {
@@ -67,6 +74,22 @@ impl Patch {
     pub fn plan(&self, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
         plan::plan(self, read)
     }
+}
+
+/// The lines of a patch. Where every line ends in `\r\n`, that is how the patch came and says nothing about files;
+/// where only some do, the `\r` stays, because those lines of the files have it.
+fn transported(text: &str) -> Vec<&str> {
+    let breaks = text.matches('\n').count();
+    let uniform = breaks > 0 && text.matches("\r\n").count() == breaks;
+    let plain = |line: &'_ str| -> usize {
+        if uniform || line == "\r" { line.strip_suffix('\r').unwrap_or(line).len() } else { line.len() }
+    };
+    text.split('\n').map(|line| &line[..plain(line)]).collect()
+}
+
+fn two_patches(line: usize) -> PatchError {
+    let message = "a second patch starts here; put all files into one, or send them one by one".into();
+    PatchError::Syntax { line, message }
 }
 
 enum Format {
@@ -130,6 +153,22 @@ pub struct Hunk {
     pub old_open: bool,
     /// `\ No newline at end of file` was said of the new text.
     pub new_open: bool,
+    /// Some lines were written with `\r`, so the hunk itself says how its new lines end.
+    pub says_endings: bool,
+}
+
+impl Hunk {
+    /// Takes one line by its first character. Old lines are compared without endings, so they lose a `\r`;
+    /// a new line keeps it.
+    fn push(&mut self, prefix: u8, text: &str) {
+        let bare = text.strip_suffix('\r').unwrap_or(text);
+        self.says_endings |= bare.len() < text.len();
+        self.lines.push(match prefix {
+            b'-' => HunkLine::Remove(bare.to_owned()),
+            b'+' => HunkLine::Add(text.to_owned()),
+            _ => HunkLine::Keep(bare.to_owned()),
+        });
+    }
 }
 
 /// One line of a hunk.

@@ -277,7 +277,7 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
             HunkLine::Remove(_) => at += 1,
             HunkLine::Add(text) => {
                 out.push_str(text);
-                out.push_str(ending.as_str());
+                out.push_str(if hunk.says_endings { "\n" } else { ending.as_str() });
                 written = true;
             }
         }

@@ -16,6 +16,8 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
             files.push(reader.plain_file()?);
         } else if reader.line().starts_with("@@ -") {
             return Err(reader.error("a hunk without `---` and `+++` lines before it; name the file".into()));
+        } else if reader.line().trim() == super::begin::BEGIN {
+            return Err(super::two_patches(reader.at + 1));
         } else {
             reader.at += 1;
         }
@@ -97,16 +99,16 @@ impl<'a> Reader<'a> {
         if renamed && (extended.rename_from.as_deref() != Some(&old) || extended.rename_to.as_deref() != Some(&new)) {
             return Err(differ(shown, "the rename lines and the other paths disagree"));
         }
-        self.finish(&old, &new, renamed)
+        self.finish(&old, &new, renamed, named.is_some())
     }
 
     fn plain_file(&mut self) -> Result<FilePatch, PatchError> {
         let (old, new) = self.names()?;
         let (old, new) = paths::strip_prefixes(&old, &new);
-        self.finish(old, new, false)
+        self.finish(old, new, false, true)
     }
 
-    fn finish(&mut self, old: &str, new: &str, renamed: bool) -> Result<FilePatch, PatchError> {
+    fn finish(&mut self, old: &str, new: &str, renamed: bool, named: bool) -> Result<FilePatch, PatchError> {
         let op = match (old, new) {
             (NULL, NULL) => return Err(self.error("both paths are /dev/null".into())),
             (NULL, new) => Op::Create { path: paths::check(new)? },
@@ -124,12 +126,21 @@ impl<'a> Reader<'a> {
                 Op::Update { move_to: (path != to).then_some(to), path }
             }
         };
+        while self.line().is_empty() && self.lines.get(self.at + 1).is_some_and(|next| next.starts_with("@@")) {
+            self.at += 1;
+        }
         let mut hunks = Vec::new();
         while self.line().starts_with("@@") {
             let number = hunks.len() + 1;
             hunks.push(self.hunk(number)?);
         }
-        if hunks.is_empty() && matches!(&op, Op::Update { move_to: None, .. }) {
+        let empty = match &op {
+            Op::Update { move_to, .. } => move_to.is_none(),
+            // A new empty file is written without `---` and `+++` lines.
+            Op::Create { .. } => named,
+            Op::Delete { .. } => false,
+        };
+        if hunks.is_empty() && empty {
             return Err(self.error("a file without hunks; each starts with `@@ -line,count +line,count @@`".into()));
         }
         Ok(FilePatch { op, hunks })
@@ -198,23 +209,24 @@ impl<'a> Reader<'a> {
                 break;
             }
             bare = if line.is_empty() { bare + 1 } else { 0 };
-            let text = || line.get(1..).unwrap_or_default().to_owned();
-            let (old, new, entry) = match line.bytes().next() {
-                Some(b'-') => (1, 0, HunkLine::Remove(text())),
-                Some(b'+') => (0, 1, HunkLine::Add(text())),
-                Some(b'\\') => {
+            let prefix = line.bytes().next().unwrap_or(b' ');
+            let (old, new) = match prefix {
+                b'\\' => {
                     open_end(&mut hunk);
                     self.at += 1;
                     continue;
                 }
-                _ => (1, 1, HunkLine::Keep(text())),
+                b'-' => (1, 0),
+                b'+' => (0, 1),
+                _ => (1, 1),
             };
+            hunk.push(prefix, line.get(1..).unwrap_or_default());
             old_left = old_left.map(|left| left - old);
             new_left = new_left.map(|left| left - new);
-            hunk.lines.push(entry);
             self.at += 1;
         }
         if old_left.is_some_and(|left| left != 0) || new_left.is_some_and(|left| left != 0) {
+            self.refuse_stray_lines(number)?;
             // Blank lines after a miscounted hunk are more likely the space before what follows.
             hunk.lines.truncate(hunk.lines.len() - bare);
             self.notes.push(format!(
@@ -243,7 +255,37 @@ impl<'a> Reader<'a> {
             let hunk_follows = self.lines.get(self.at + 2).is_some_and(|next| next.starts_with("@@"));
             return counted || (hunk_follows && left != (Some(1), Some(1)));
         }
-        counted && (line.is_empty() || line.starts_with("-- "))
+        counted && (line.starts_with("-- ") || (line.is_empty() && !self.goes_on_after_blank()))
+    }
+
+    /// Whether changed lines follow the blank one, so that it is text of a hunk with too low a count.
+    fn goes_on_after_blank(&self) -> bool {
+        let next = self.lines[self.at..].iter().find(|line| !line.is_empty()).copied().unwrap_or_default();
+        // A dash and a space is a list item of the prose below the patch; two dashes are a header or a signature.
+        next.starts_with('+') || (next.starts_with('-') && !next.starts_with("- ") && !next.starts_with("--"))
+    }
+
+    /// A hunk whose counts are off ended at a line that is no hunk line. If changes follow before anything else
+    /// starts, that line lost its prefix, and going on would drop the changes without a word.
+    fn refuse_stray_lines(&self, number: usize) -> Result<(), PatchError> {
+        for at in self.at..self.lines.len() {
+            let line = self.lines[at];
+            let starts_something = line.starts_with("@@")
+                || line.starts_with("diff --git ")
+                || line.trim_start().starts_with("```")
+                || line.starts_with("-- ")
+                || self.file_header_at(at);
+            if starts_something {
+                return Ok(());
+            }
+            if line.starts_with(['+', '-']) {
+                return Err(self.error(format!(
+                    "{:?} in hunk {number} does not start with ` `, `-` or `+`, and changes follow it; give every line its prefix",
+                    self.line()
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
