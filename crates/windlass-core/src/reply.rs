@@ -148,9 +148,9 @@ impl ReplyFold {
     }
 }
 
-/// No arguments at all are an empty object: several vendors send nothing for a tool without parameters.
+/// No arguments at all are an empty object: several vendors send nothing, or `null`, for a tool without parameters.
 fn parse_args(json: &str) -> Result<Value, serde_json::Error> {
-    if json.trim().is_empty() {
+    if matches!(json.trim(), "" | "null") {
         return Ok(Value::Object(serde_json::Map::new()));
     }
     serde_json::from_str(json)
@@ -191,6 +191,12 @@ mod tests {
         ]);
         assert_eq!(reply.message.calls().map(|c| c.id.0.as_str()).collect::<Vec<_>>(), ["a"]);
         assert!(reply.truncated);
+    }
+
+    #[test]
+    fn no_arguments_are_an_empty_object() {
+        let reply = fold(vec![start(0, "a"), start(1, "b"), args(1, "null"), Chunk::End(EndReason::ToolCalls)]);
+        assert!(reply.message.calls().all(|call| call.args == serde_json::json!({}) && call.malformed.is_none()));
     }
 
     #[test]

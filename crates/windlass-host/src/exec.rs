@@ -1,4 +1,4 @@
-//! Running commands of a run: each in a session and process group of its own, without a terminal, with an
+//! Running commands of a run: each in a process group of its own, without a terminal, with an
 //! empty standard input and a scrubbed environment. Nothing that was started outlives its command or its run,
 //! as far as process groups reach; what leaves its group on purpose is the sandbox's business.
 
@@ -25,7 +25,7 @@ use windlass_core::{BoxFuture, CancellationToken};
 pub use self::env::{child_env, looks_secret};
 
 use self::capture::Capture;
-use self::group::{Launch, Running};
+use self::group::{Apart, Launch, Running};
 use self::jobs::Jobs;
 use crate::workspace::Root;
 
@@ -45,7 +45,7 @@ pub struct HostProcesses {
     root: Arc<Root>,
     env: Vec<(OsString, OsString)>,
     shell: PathBuf,
-    bind_to_thread: bool,
+    apart: Apart,
     jobs: Jobs,
 }
 
@@ -56,7 +56,7 @@ impl HostProcesses {
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
         let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()));
         env.push(("PWD".into(), root.root().into()));
-        Self { root, env, shell, bind_to_thread: false, jobs: Jobs::default() }
+        Self { root, env, shell, apart: Apart::needed(), jobs: Jobs::default() }
     }
 
     /// Lets the kernel kill a command when the thread that started it ends, so that nothing is left even when
@@ -64,19 +64,13 @@ impl HostProcesses {
     /// blocking pool come and go.
     #[must_use]
     pub fn bind_to_thread(self) -> Self {
-        Self { bind_to_thread: true, ..self }
+        let apart = Apart { bind_to_thread: true, ..self.apart };
+        Self { apart, ..self }
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
         let dir = self.workdir(&command.workdir)?;
-        Launch {
-            program: &self.shell,
-            args: &["-c", &command.line],
-            env: &self.env,
-            dir,
-            bind_to_thread: self.bind_to_thread,
-        }
-        .start()
+        Launch { program: &self.shell, args: &["-c", &command.line], env: &self.env, dir, apart: self.apart }.start()
     }
 
     fn workdir(&self, given: &str) -> Result<OwnedFd, ProcessError> {

@@ -1,3 +1,5 @@
+//! The cases of running commands, with real processes and a look at what is left of them.
+
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -83,11 +85,27 @@ async fn a_command_starts_in_its_directory_without_input_terminal_or_secrets() {
     let finished = f.run_with(here, None).await.unwrap();
     let ws = std::fs::canonicalize(f.dir.path().join("ws")).unwrap();
     check_end(&finished, ProcessEnd::Exited { code: 0 }, &format!("{}/sub\nyes--cat\n", ws.display()));
-    let finished = f.run("(exec 3</dev/tty) 2>/dev/null || echo none; ps -o sid= -p $$ | tr -d ' '; echo $$").await;
-    let lines: Vec<_> = finished.output.lines().collect();
-    assert_eq!(lines[0], "none");
-    if lines.len() == 3 && !lines[1].is_empty() {
-        assert_eq!(lines[1], lines[2], "it leads its own session");
+    assert_eq!(f.run("(exec 3</dev/tty) 2>/dev/null || echo none").await.output, "none\n");
+}
+
+#[tokio::test]
+async fn every_way_to_set_a_command_apart_gives_it_a_group_and_its_directory() {
+    let mut f = fixture();
+    std::fs::create_dir(f.dir.path().join("ws/sub")).unwrap();
+    for (own_session, bind_to_thread) in [(false, false), (true, false), (false, true), (true, true)] {
+        f.processes.apart = Apart { own_session, bind_to_thread };
+        let long = unique(30);
+        let line = format!(
+            "pwd -P; cut -d' ' -f5 /proc/$$/stat; echo $$; (exec 3</dev/tty) 2>/dev/null || echo none; sleep {long} &"
+        );
+        let finished = f.run_with(Command { workdir: "sub".into(), ..command(&line) }, None).await.unwrap();
+        let lines: Vec<_> = finished.output.lines().collect();
+        assert!(lines[0].ends_with("/ws/sub"), "{lines:?}");
+        assert_eq!(lines[1], lines[2], "it leads its own group");
+        if own_session || bind_to_thread {
+            assert_eq!(lines[3], "none");
+        }
+        assert!(gone(&long).await);
     }
 }
 

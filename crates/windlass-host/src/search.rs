@@ -192,6 +192,22 @@ fn walker(root: &Path, top: &Path, start: &Path) -> Walk {
         .build()
 }
 
+/// Every file of the workspace that is not ignored, in order, as a path relative to the root. None when there
+/// are more than `max`.
+pub(crate) fn source_files(root: &Root, max: usize) -> Option<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in walker(root.root(), root.root(), Path::new(".")).flatten() {
+        if entry.file_type().is_none_or(|kind| kind.is_dir()) {
+            continue;
+        }
+        if found.len() == max {
+            return None;
+        }
+        found.extend(entry.path().strip_prefix(root.root()).ok().map(Path::to_owned));
+    }
+    Some(found)
+}
+
 /// A glob over paths; without a slash it is about the file name alone.
 struct Glob {
     matcher: GlobMatcher,

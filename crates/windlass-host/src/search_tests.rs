@@ -1,3 +1,5 @@
+//! The cases of finding and grepping, on one small tree.
+
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::symlink;

@@ -1,3 +1,5 @@
+//! The cases of the session log: what is written, torn, damaged or newer.
+
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,6 @@
+//! The cases of the workspace: every spelling of a path, by the kernel's lookup and by the walk, and the outside
+//! untouched.
+
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,1 +1,27 @@
-//! placeholder
+//! Model wire protocols and vendors: how a request is shaped, sent and read back as chunks.
+//! It opens no files, reads no environment and never retries; keys, addresses and scripts come in as values.
+//!
+//! A tour, in the order of one request: [`vendors`] says who is asked, [`endpoint`] where, [`auth`] with what key.
+//! [`protocol`] shapes the body and reads the events that [`sse`] cuts out of what [`http`] delivers. [`provider`]
+//! ties them to the core's port. [`models`] knows prices and windows. [`scripted`] plays answers from a script.
+
+pub mod auth;
+pub mod endpoint;
+mod errors;
+pub mod http;
+#[cfg(test)]
+mod loopback;
+pub mod models;
+pub mod protocol;
+pub mod provider;
+pub mod scripted;
+pub mod sse;
+pub mod think;
+mod tls;
+pub mod vendors;
+
+pub use http::{Http, HttpOptions};
+pub use provider::{ProviderOptions, SetupError, WireProvider};
+pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
+pub use secrecy::SecretString;
+pub use vendors::{VENDORS, Vendor, vendor};

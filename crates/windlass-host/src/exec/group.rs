@@ -1,12 +1,13 @@
-//! Starting one process as the leader of its own session, and ending its whole group.
+//! Starting one process as the leader of its own group or session, and ending its whole group.
 //! The only unsafe block of the crate is here: what the child does between fork and exec.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::fs::{Access, Mode, OFlags};
 use rustix::process::{Pid, Signal};
 use tokio::net::unix::pipe;
 use tokio::process::Child;
@@ -19,8 +20,29 @@ pub(super) struct Launch<'a> {
     pub(super) env: &'a [(OsString, OsString)],
     /// Where it starts.
     pub(super) dir: OwnedFd,
+    /// How it is set apart from us.
+    pub(super) apart: Apart,
+}
+
+/// How a child is set apart from its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Apart {
+    /// In a session of its own, so that it has no terminal. Needless when we have none either; then a group of
+    /// its own does, which can be had without a fork of our whole memory map.
+    pub(super) own_session: bool,
     /// Dies with the thread that started it.
     pub(super) bind_to_thread: bool,
+}
+
+impl Apart {
+    /// What is needed here and now.
+    pub(super) fn needed() -> Self {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok();
+        // Without a fork the directory can only be named by its handle's place in /proc.
+        let proc_fds = rustix::fs::access("/proc/self/fd", Access::EXISTS).is_ok();
+        Self { own_session: terminal || !proc_fds, bind_to_thread: false }
+    }
 }
 
 /// A started process.
@@ -43,15 +65,26 @@ impl Launch<'_> {
             .stdin(Stdio::null())
             .stdout(input.try_clone().map_err(fail)?)
             .stderr(input);
-        enter(&mut command, self.dir, self.bind_to_thread);
+        let dir = set_apart(&mut command, self.dir, self.apart);
         let mut command = tokio::process::Command::from(command);
         let child = command.kill_on_drop(true).spawn().map_err(fail)?;
         // The command holds the writing ends too: without this the pipe would never end.
         drop(command);
+        drop(dir);
         let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
         Ok(Running { child, output, group: Group(id) })
     }
+}
+
+/// Puts the child into its own session or group and into its directory, whose handle must live until it is started.
+fn set_apart(command: &mut std::process::Command, dir: OwnedFd, apart: Apart) -> Option<OwnedFd> {
+    if apart.own_session || apart.bind_to_thread {
+        enter(command, dir, apart.bind_to_thread);
+        return None;
+    }
+    command.process_group(0).current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    Some(dir)
 }
 
 /// Makes the child the leader of its own session, in the given directory.

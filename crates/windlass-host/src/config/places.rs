@@ -1,0 +1,57 @@
+//! Where settings and data of a user live, by the XDG rules, from a lookup that the caller brings.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::ConfigError;
+
+/// The directories of one user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The home directory, which is no workspace.
+    pub home: Option<PathBuf>,
+    /// `config.toml` and `credentials.toml`.
+    pub config_dir: PathBuf,
+    /// Sessions and everything else that is kept.
+    pub data_dir: PathBuf,
+    /// The administrator's settings.
+    pub managed_dir: PathBuf,
+}
+
+impl Places {
+    /// By `XDG_CONFIG_HOME`, `XDG_DATA_HOME` and `HOME`. As XDG says, a relative path counts as unset.
+    pub fn from_env(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
+        let absolute = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = absolute("HOME");
+        let dir = |variable: &str, below: &str| {
+            let own = absolute(variable).or_else(|| home.as_ref().map(|home| home.join(below)));
+            own.map(|dir| dir.join("windlass")).ok_or_else(|| {
+                ConfigError(format!("neither {variable} nor HOME is set to an absolute path; set one of them"))
+            })
+        };
+        Ok(Self {
+            config_dir: dir("XDG_CONFIG_HOME", ".config")?,
+            data_dir: dir("XDG_DATA_HOME", ".local/share")?,
+            managed_dir: PathBuf::from("/etc/windlass"),
+            home,
+        })
+    }
+
+    /// The user's settings file.
+    #[must_use]
+    pub fn config_file(&self) -> PathBuf {
+        self.config_dir.join("config.toml")
+    }
+
+    /// The user's credentials file.
+    #[must_use]
+    pub fn credentials_file(&self) -> PathBuf {
+        self.config_dir.join("credentials.toml")
+    }
+
+    /// Where sessions are kept.
+    #[must_use]
+    pub fn sessions_dir(&self) -> PathBuf {
+        self.data_dir.join("sessions")
+    }
+}

@@ -1,0 +1,173 @@
+//! Working on the user's own tree: the in-place form of a transaction. What was changed is known afterwards, by
+//! content for what went through the files and by the system's own records for what commands did.
+//! There is no copy here; an isolated run is refused, never quietly run in place.
+
+mod tracked;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use windlass_core::BoxFuture;
+use windlass_core::id::RunId;
+use windlass_core::workspace::{
+    Command, FileChange, Files, Finished, Isolation, JobId, JobOutput, Landed, ProcessError, Processes, Terms,
+    Transaction, Watch, WorkspaceError, Workspaces,
+};
+
+use self::tracked::Tracked;
+use crate::exec::HostProcesses;
+use crate::workspace::Root;
+
+/// Opens the user's tree for runs.
+pub struct InPlace {
+    root: Arc<Root>,
+    env: Vec<(OsString, OsString)>,
+    bind_to_thread: bool,
+}
+
+impl InPlace {
+    /// Runs in `root`, with exactly this environment for commands; see [`crate::exec::child_env`].
+    #[must_use]
+    pub fn new(root: Arc<Root>, env: Vec<(OsString, OsString)>) -> Self {
+        Self { root, env, bind_to_thread: false }
+    }
+
+    /// See [`HostProcesses::bind_to_thread`].
+    #[must_use]
+    pub fn bind_to_thread(self) -> Self {
+        Self { bind_to_thread: true, ..self }
+    }
+}
+
+impl Workspaces for InPlace {
+    fn open<'a>(&'a self, _: &'a RunId, how: Isolation) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+        Box::pin(async move {
+            if how == Isolation::Isolated {
+                return Err(WorkspaceError {
+                    isolation: true,
+                    message: "an isolated run needs a private copy of the tree, which is not available here; \
+                              run in place (`--in-place`) instead"
+                        .to_owned(),
+                });
+            }
+            let files = Arc::new(Tracked::new(Arc::clone(&self.root)));
+            let mut processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
+            if self.bind_to_thread {
+                processes = processes.bind_to_thread();
+            }
+            let processes = Arc::new(Watched { files: Arc::clone(&files), processes });
+            Ok(Box::new(InPlaceRun { files, processes }) as Box<dyn Transaction>)
+        })
+    }
+}
+
+struct InPlaceRun {
+    files: Arc<Tracked>,
+    processes: Arc<Watched>,
+}
+
+impl InPlaceRun {
+    async fn look(files: Arc<Tracked>) -> Result<Vec<FileChange>, WorkspaceError> {
+        let looked = tokio::task::spawn_blocking(move || files.changes()).await;
+        looked.map_err(|err| WorkspaceError { isolation: false, message: format!("cannot look for changes: {err}") })
+    }
+}
+
+impl Transaction for InPlaceRun {
+    fn terms(&self) -> Terms {
+        Terms {
+            strategy: "in_place".into(),
+            isolation: "none".into(),
+            metering: "wire".into(),
+            gate: "per_call".into(),
+            network: "open".into(),
+        }
+    }
+
+    fn files(&self) -> Arc<dyn Files> {
+        Arc::clone(&self.files) as Arc<dyn Files>
+    }
+
+    fn processes(&self) -> Arc<dyn Processes> {
+        Arc::clone(&self.processes) as Arc<dyn Processes>
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<Vec<FileChange>, WorkspaceError>> {
+        if self.files.is_untouched() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
+        Box::pin(Self::look(Arc::clone(&self.files)))
+    }
+
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        Box::pin(async move {
+            self.processes.stop_all().await;
+            Ok(())
+        })
+    }
+
+    fn tree_hash(&self) -> BoxFuture<'_, Result<Option<String>, WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn land(self: Box<Self>) -> BoxFuture<'static, Result<Landed, WorkspaceError>> {
+        // It is all there already; what is left is to say what.
+        Box::pin(async move {
+            self.freeze().await?;
+            let files = self.changes().await?.into_iter().map(|change| change.path).collect();
+            Ok(Landed { files, refname: None })
+        })
+    }
+
+    fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
+        Box::pin(async move {
+            self.freeze().await?;
+            Ok(None)
+        })
+    }
+
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
+        Box::pin(async move { self.freeze().await })
+    }
+}
+
+/// Commands, before the first of which the tree is looked at.
+struct Watched {
+    files: Arc<Tracked>,
+    processes: HostProcesses,
+}
+
+impl Processes for Watched {
+    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        if self.files.has_baseline() {
+            return self.processes.run(command, watch);
+        }
+        Box::pin(async move {
+            let files = Arc::clone(&self.files);
+            // Without the look the command still runs; its changes are then found by nobody but git.
+            let _ = tokio::task::spawn_blocking(move || files.take_baseline()).await;
+            self.processes.run(command, watch).await
+        })
+    }
+
+    fn start(&self, command: Command) -> Result<JobId, ProcessError> {
+        self.files.take_baseline();
+        self.processes.start(command)
+    }
+
+    fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
+        self.processes.poll(job, offset, max)
+    }
+
+    fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        self.processes.stop(job)
+    }
+
+    fn stop_all(&self) -> BoxFuture<'_, ()> {
+        self.processes.stop_all()
+    }
+}
+
+#[cfg(test)]
+#[path = "transaction_tests.rs"]
+mod tests;

@@ -1,0 +1,328 @@
+//! What an upstream's failure means: its status, its words and its headers become one kind of error.
+//! Pure; time is an argument. No message holds a key, a control character or more than a few hundred characters.
+
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use serde_json::Value;
+use windlass_core::provider::{LONGEST_WAIT, ProviderError, ProviderErrorKind};
+
+use crate::http::HttpError;
+use crate::sse::SseError;
+
+/// How much of an unexpected answer is quoted.
+const QUOTE: usize = 200;
+const LONGEST_MESSAGE: usize = 600;
+
+impl From<HttpError> for ProviderError {
+    fn from(err: HttpError) -> Self {
+        let kind = match &err {
+            HttpError::Setup(_) | HttpError::Redirect { .. } => ProviderErrorKind::InvalidRequest,
+            HttpError::Malformed { .. } | HttpError::TooLarge { .. } => ProviderErrorKind::InvalidResponse,
+            _ => ProviderErrorKind::Network,
+        };
+        error(kind, err.to_string(), None)
+    }
+}
+
+impl From<SseError> for ProviderError {
+    fn from(err: SseError) -> Self {
+        error(ProviderErrorKind::InvalidResponse, err.to_string(), None)
+    }
+}
+
+/// The stream ended before the answer did.
+pub(crate) fn cut(host: &str) -> ProviderError {
+    let message = format!("the stream of `{host}` ended before the answer did");
+    error(ProviderErrorKind::Network, message, None)
+}
+
+/// An answer that should have been an event stream and is not.
+pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> ProviderError {
+    let message = if body.is_empty() {
+        "the upstream answered with an empty body".to_owned()
+    } else {
+        format!("the upstream answered with `{content_type}` instead of an event stream: {}", quote(body))
+    };
+    error(ProviderErrorKind::InvalidResponse, message, Some(status))
+}
+
+/// An event that is not JSON of the protocol.
+pub(crate) fn not_an_event(data: &str, err: &serde_json::Error) -> ProviderError {
+    let message = format!("the upstream sent an event that is not of its protocol ({err}): {}", quote(data.as_bytes()));
+    error(ProviderErrorKind::InvalidResponse, message, None)
+}
+
+/// An answer with an error status.
+pub(crate) fn from_status(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> ProviderError {
+    let parsed: Option<Value> = serde_json::from_slice(body).ok();
+    let found = parsed.as_ref().map(|value| find_words(value.get("error").unwrap_or(value))).unwrap_or_default();
+    let wait = retry_after(headers, now);
+    let mut kind = kind_of_status(status, &found, wait);
+    if matches!(kind, ProviderErrorKind::InvalidRequest) {
+        kind = refine(kind, &found);
+    }
+    let message = match (&found.message, body.is_empty()) {
+        (Some(message), _) => message.clone(),
+        (None, true) => "the upstream gave no reason".to_owned(),
+        (None, false) => quote(body),
+    };
+    error(kind, message, Some(status))
+}
+
+/// An error object inside a stream that began well.
+pub(crate) fn from_error_value(value: &Value) -> ProviderError {
+    let found = find_words(value);
+    let message = found.message.clone().unwrap_or_else(|| quote(value.to_string().as_bytes()));
+    // Some gateways put the status of their own upstream into `code`.
+    if let Some(status) =
+        found.code.as_deref().and_then(|code| code.parse().ok()).filter(|code| (400..600).contains(code))
+    {
+        let kind = refine(kind_of_status(status, &found, None), &found);
+        return error(kind, message, Some(status));
+    }
+    in_stream(found.kind.as_deref().unwrap_or_default(), found.code.as_deref().unwrap_or_default(), &message)
+}
+
+/// An error named by type and code inside a stream.
+pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError {
+    let found = Words { kind: Some(kind.to_owned()), code: Some(code.to_owned()), message: Some(message.to_owned()) };
+    let by_name = match kind {
+        "authentication_error" | "permission_error" | "billing_error" => ProviderErrorKind::Authentication,
+        "rate_limit_error" | "rate_limit_exceeded" | "tokens" | "requests" => {
+            ProviderErrorKind::RateLimited { retry_after: None }
+        }
+        "not_found_error" => ProviderErrorKind::ModelNotFound,
+        "request_too_large" => ProviderErrorKind::ContextLength,
+        "invalid_request_error" | "BadRequestError" => ProviderErrorKind::InvalidRequest,
+        _ => ProviderErrorKind::Unavailable { retry_after: None },
+    };
+    let message = if message.is_empty() { format!("the upstream reported `{kind}`") } else { message.to_owned() };
+    error(refine(by_name, &found), message, None)
+}
+
+/// What an error object says, wherever the vendor puts it.
+#[derive(Debug, Default)]
+struct Words {
+    kind: Option<String>,
+    code: Option<String>,
+    message: Option<String>,
+}
+
+fn find_words(value: &Value) -> Words {
+    let text = |name: &str| match value.get(name)? {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let message = value.as_str().map(str::to_owned).or_else(|| text("message")).or_else(|| text("detail"));
+    // A gateway's message is often empty of content; what its upstream said stands beside it.
+    let raw = value.pointer("/metadata/raw").and_then(Value::as_str);
+    let message = match (message, raw) {
+        (Some(message), Some(raw)) => Some(format!("{message}: {raw}")),
+        (message, _) => message,
+    };
+    Words { kind: text("type"), code: text("code"), message }
+}
+
+fn kind_of_status(status: u16, found: &Words, retry_after: Option<Duration>) -> ProviderErrorKind {
+    match status {
+        401..=403 => ProviderErrorKind::Authentication,
+        404 => {
+            let says_model = [&found.code, &found.message].into_iter().flatten().any(|text| text.contains("model"));
+            if says_model { ProviderErrorKind::ModelNotFound } else { ProviderErrorKind::InvalidRequest }
+        }
+        413 => ProviderErrorKind::ContextLength,
+        429 => ProviderErrorKind::RateLimited { retry_after },
+        408 | 425 | 500..=599 => ProviderErrorKind::Unavailable { retry_after },
+        400..=499 => ProviderErrorKind::InvalidRequest,
+        _ => ProviderErrorKind::InvalidResponse,
+    }
+}
+
+/// Vendors report most things as a bad request; the words tell the ones apart that somebody can act on.
+fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
+    let code = found.code.as_deref().unwrap_or_default();
+    let message = found.message.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    match code {
+        "context_length_exceeded" | "exceed_context_size_error" => return ProviderErrorKind::ContextLength,
+        "model_not_found" => return ProviderErrorKind::ModelNotFound,
+        "invalid_api_key" => return ProviderErrorKind::Authentication,
+        "content_filter" | "content_policy_violation" => return ProviderErrorKind::Refused,
+        "rate_limit_exceeded" | "insufficient_quota" => return ProviderErrorKind::RateLimited { retry_after: None },
+        _ => {}
+    }
+    let may_be_better = matches!(kind, ProviderErrorKind::InvalidRequest | ProviderErrorKind::Unavailable { .. });
+    if may_be_better
+        && says(&[
+            "prompt is too long",
+            "maximum context length",
+            "context length",
+            "context window",
+            "context size",
+            "input is too long",
+            "too many tokens",
+            "reduce the length of the messages",
+        ])
+    {
+        return ProviderErrorKind::ContextLength;
+    }
+    if kind == ProviderErrorKind::InvalidRequest
+        && says(&["model not exist", "model does not exist", "invalid model", "unknown model", "is not a valid model"])
+    {
+        return ProviderErrorKind::ModelNotFound;
+    }
+    kind
+}
+
+/// When to come back: milliseconds, seconds or a date; never negative and never longer than the longest wait.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let seconds = |text: &str, unit: f64| -> Option<Duration> {
+        let number: f64 = text.parse().ok()?;
+        let seconds = number * unit;
+        (seconds.is_finite() && seconds >= 0.0)
+            .then(|| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())))
+    };
+    if let Some(wait) = text("retry-after-ms").and_then(|text| seconds(text, 0.001)) {
+        return Some(wait);
+    }
+    let text = text(RETRY_AFTER.as_str())?;
+    seconds(text, 1.0).or_else(|| {
+        // Servers that compute the day of the week wrongly still mean the date.
+        const DATE: jiff::fmt::rfc2822::DateTimeParser =
+            jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true);
+        let date = SystemTime::from(DATE.parse_timestamp(text).ok()?);
+        date.duration_since(now).ok().map(|wait| wait.min(LONGEST_WAIT))
+    })
+}
+
+fn error(kind: ProviderErrorKind, message: String, status: Option<u16>) -> ProviderError {
+    ProviderError { kind, message: tidy(&message, LONGEST_MESSAGE), status }
+}
+
+/// The beginning of an answer, fit to be shown.
+fn quote(body: &[u8]) -> String {
+    let start = String::from_utf8_lossy(&body[..body.len().min(QUOTE)]);
+    tidy(&start, QUOTE)
+}
+
+/// One line without control characters, cut at a length.
+fn tidy(text: &str, most: usize) -> String {
+    let mut tidy = String::with_capacity(text.len().min(most));
+    let mut blank = false;
+    for c in text.trim().chars() {
+        if tidy.len() >= most {
+            tidy.push('…');
+            break;
+        }
+        let is_blank = c.is_whitespace() || c.is_control();
+        if !is_blank {
+            tidy.push(c);
+        } else if !blank {
+            tidy.push(' ');
+        }
+        blank = is_blank;
+    }
+    tidy
+}
+
+/// Takes a key out of a message, in case the upstream repeats it.
+pub(crate) fn hide(mut err: ProviderError, secret: &str) -> ProviderError {
+    if secret.len() >= 4 && err.message.contains(secret) {
+        err.message = err.message.replace(secret, "***");
+    }
+    err
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    #[track_caller]
+    fn check(status: u16, body: &str, kind: &ProviderErrorKind, message: &str) {
+        let err = from_status(status, &HeaderMap::new(), body.as_bytes(), now());
+        assert_eq!((&err.kind, err.status), (kind, Some(status)), "{err}");
+        assert!(err.message.contains(message), "{err}");
+    }
+
+    #[test]
+    fn statuses_and_words_become_kinds() {
+        use ProviderErrorKind as K;
+        check(401, r#"{"error":{"message":"bad key"}}"#, &K::Authentication, "bad key");
+        check(403, "", &K::Authentication, "no reason");
+        check(
+            404,
+            r#"{"error":{"code":"model_not_found","message":"The model `x` does not exist"}}"#,
+            &K::ModelNotFound,
+            "`x`",
+        );
+        check(404, "<html>nope</html>", &K::InvalidRequest, "<html>");
+        check(
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8"}}"#,
+            &K::ContextLength,
+            "9 > 8",
+        );
+        check(400, r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#, &K::ContextLength, "x");
+        check(400, r#"{"error":"just text"}"#, &K::InvalidRequest, "just text");
+        check(400, r#"{"detail":"other form"}"#, &K::InvalidRequest, "other form");
+        check(422, "{}", &K::InvalidRequest, "{}");
+        check(429, "{}", &K::RateLimited { retry_after: None }, "{}");
+        check(500, "boom", &K::Unavailable { retry_after: None }, "boom");
+        check(
+            529,
+            r#"{"type":"error","error":{"type":"overloaded_error"}}"#,
+            &K::Unavailable { retry_after: None },
+            "overloaded",
+        );
+        check(302, "", &K::InvalidResponse, "");
+    }
+
+    #[test]
+    fn errors_inside_a_stream_are_as_the_matching_status() {
+        use ProviderErrorKind as K;
+        assert_eq!(in_stream("overloaded_error", "", "x").kind, K::Unavailable { retry_after: None });
+        assert_eq!(in_stream("rate_limit_error", "", "x").kind, K::RateLimited { retry_after: None });
+        assert_eq!(in_stream("invalid_request_error", "", "prompt is too long").kind, K::ContextLength);
+        let value = serde_json::json!({ "code": 502, "message": "upstream", "metadata": { "raw": "why" } });
+        let err = from_error_value(&value);
+        assert_eq!((err.kind, err.status), (K::Unavailable { retry_after: None }, Some(502)));
+        assert_eq!(err.message, "upstream: why");
+        assert_eq!(from_error_value(&serde_json::json!("text")).message, "text");
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_capped() {
+        let check = |name: &'static str, value: &str, expect: Option<u64>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().unwrap());
+            assert_eq!(retry_after(&headers, now()), expect.map(Duration::from_millis), "{name}: {value}");
+        };
+        check("retry-after", "2", Some(2_000));
+        check("retry-after", "0.5", Some(500));
+        check("retry-after", "-3", None);
+        check("retry-after", "1e400", None);
+        check("retry-after", "999999999999", Some(300_000));
+        check("retry-after", "soon", None);
+        check("retry-after", "Fri, 31 Dec 2999 23:59:59 GMT", Some(300_000));
+        check("retry-after", "Fri, 15 Jan 2027 08:00:10 GMT", Some(10_000));
+        check("retry-after", "Fri, 15 Jan 2010 08:00:10 GMT", None);
+        check("retry-after-ms", "1500", Some(1_500));
+    }
+
+    #[test]
+    fn messages_are_one_short_line_without_the_key() {
+        let long = "x\u{1b}[2J\n\n".repeat(400);
+        let err = from_status(400, &HeaderMap::new(), long.as_bytes(), now());
+        assert!(err.message.len() <= QUOTE + 4 && !err.message.contains(['\u{1b}', '\n']), "{}", err.message);
+        let err = from_status(401, &HeaderMap::new(), br#"{"error":{"message":"wrong key sk-12345"}}"#, now());
+        assert_eq!(hide(err, "sk-12345").message, "wrong key ***");
+    }
+}

@@ -1,0 +1,456 @@
+//! The one HTTP stack: HTTP/1.1 with a keep-alive pool, system roots, explicit proxies, and a bound on everything.
+//! It follows at most three redirects and never to another host, decodes gzip up to a total, and gives up when no
+//! byte arrives for the idle time. It never retries, reads no environment and knows no protocol.
+
+use std::error::Error as StdError;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use reqwest::header::{HeaderMap, LOCATION};
+use reqwest::{Method, Url};
+use tokio::time::{Instant, Sleep};
+
+use crate::tls;
+
+const MAX_REDIRECTS: usize = 3;
+
+/// How to reach the network. All values come from the caller.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// A PEM file's bytes with further root certificates.
+    pub extra_ca_pem: Option<Vec<u8>>,
+    /// What `HTTPS_PROXY` says, for `https` addresses.
+    pub https_proxy: Option<String>,
+    /// What `HTTP_PROXY` says, for `http` addresses.
+    pub http_proxy: Option<String>,
+    /// What `NO_PROXY` says. Loopback never goes through a proxy.
+    pub no_proxy: Option<String>,
+    /// Longest time to a connection, TLS included.
+    pub connect_timeout: Duration,
+    /// Longest time without a byte, before the answer's head or inside its body.
+    pub idle_timeout: Duration,
+    /// Most bytes of one body, counted after decompression.
+    pub max_body: u64,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            extra_ca_pem: None,
+            https_proxy: None,
+            http_proxy: None,
+            no_proxy: None,
+            connect_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(120),
+            max_body: 512 << 20,
+        }
+    }
+}
+
+/// Why an exchange did not happen or did not end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HttpError {
+    /// The options cannot be used.
+    #[error("cannot set up HTTP: {0}")]
+    Setup(String),
+    /// The name has no address.
+    #[error("cannot find the address of `{host}` (DNS); check the name and the network")]
+    Dns {
+        /// The name asked for.
+        host: String,
+    },
+    /// Nobody listens.
+    #[error("`{host}` refused the connection; is the server running?")]
+    Refused {
+        /// Host and port.
+        host: String,
+    },
+    /// No connection in time.
+    #[error("no connection to `{host}` within {seconds} s")]
+    ConnectTimeout {
+        /// Host and port.
+        host: String,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The certificate or the handshake is bad.
+    #[error("TLS with `{host}` failed: {detail}")]
+    Tls {
+        /// Host and port.
+        host: String,
+        /// What the TLS library says.
+        detail: String,
+    },
+    /// The proxy did not let us through.
+    #[error("the proxy did not connect us to `{host}`: {detail}")]
+    Proxy {
+        /// Host and port behind the proxy.
+        host: String,
+        /// What the proxy did.
+        detail: String,
+    },
+    /// No byte for the idle time.
+    #[error("no byte from `{host}` for {seconds} s")]
+    Idle {
+        /// Host and port.
+        host: String,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The connection broke.
+    #[error("the connection to `{host}` broke: {detail}")]
+    Broken {
+        /// Host and port.
+        host: String,
+        /// What the HTTP library says.
+        detail: String,
+    },
+    /// The bytes are not HTTP, or not the promised encoding.
+    #[error("`{host}` did not answer in proper HTTP: {detail}")]
+    Malformed {
+        /// Host and port.
+        host: String,
+        /// What the HTTP library says.
+        detail: String,
+    },
+    /// The body passed [`HttpOptions::max_body`].
+    #[error("the answer of `{host}` is larger than {limit} bytes")]
+    TooLarge {
+        /// Host and port.
+        host: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// A redirect we do not follow.
+    #[error("`{host}` redirects {detail}; set the base URL to the final address")]
+    Redirect {
+        /// Host and port.
+        host: String,
+        /// Where to, and why not.
+        detail: String,
+    },
+}
+
+impl HttpError {
+    /// Whether the same exchange may succeed in a moment.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Dns { .. }
+            | Self::Refused { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::Proxy { .. }
+            | Self::Idle { .. }
+            | Self::Broken { .. } => true,
+            Self::Setup(_)
+            | Self::Tls { .. }
+            | Self::Malformed { .. }
+            | Self::TooLarge { .. }
+            | Self::Redirect { .. } => false,
+        }
+    }
+}
+
+/// The client. Cheap to clone; clones share the connection pool.
+#[derive(Debug, Clone)]
+pub struct Http {
+    client: reqwest::Client,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    max_body: u64,
+}
+
+/// The head of an answer, with its body still to be read.
+#[derive(Debug)]
+pub struct HttpResponse {
+    /// The status.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: HttpBody,
+}
+
+impl Http {
+    /// Builds the client. Reads no certificate store and opens no connection.
+    pub fn new(options: &HttpOptions) -> Result<Self, HttpError> {
+        let roots = match &options.extra_ca_pem {
+            Some(pem) => tls::parse_roots(pem).map_err(|why| HttpError::Setup(format!("the extra CA file: {why}")))?,
+            None => Vec::new(),
+        };
+        let config = tls::client_config(roots).map_err(|err| HttpError::Setup(err.to_string()))?;
+        let mut builder = reqwest::Client::builder()
+            .tls_backend_preconfigured(config)
+            .http1_only()
+            .tcp_nodelay(true)
+            .connect_timeout(options.connect_timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .user_agent(concat!("windlass/", env!("CARGO_PKG_VERSION")))
+            .no_proxy(); // nothing from the environment; what was given follows
+        for proxy in proxies(options)? {
+            builder = builder.proxy(proxy);
+        }
+        let client = builder.build().map_err(|err| HttpError::Setup(chain(&err)))?;
+        Ok(Self {
+            client,
+            connect_timeout: options.connect_timeout,
+            idle_timeout: options.idle_timeout,
+            max_body: options.max_body,
+        })
+    }
+
+    /// Sends a body and waits for the head of the answer.
+    pub async fn post(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Result<HttpResponse, HttpError> {
+        self.exchange(Method::POST, url, headers, body).await
+    }
+
+    /// Asks for an address.
+    pub async fn get(&self, url: &Url, headers: HeaderMap) -> Result<HttpResponse, HttpError> {
+        self.exchange(Method::GET, url, headers, Bytes::new()).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<HttpResponse, HttpError> {
+        let mut url = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let host = host_of(&url);
+            let request = self.client.request(method.clone(), url.clone()).headers(headers.clone()).body(body.clone());
+            let response = match tokio::time::timeout(self.idle_timeout, request.send()).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(err)) => return Err(self.classify(&err, &host)),
+                Err(_) => {
+                    return Err(HttpError::Idle { host, seconds: self.idle_timeout.as_secs() });
+                }
+            };
+            if !response.status().is_redirection() {
+                return Ok(self.response(response, host));
+            }
+            url = next_hop(&url, &response)?;
+        }
+        Err(HttpError::Redirect { host: host_of(&url), detail: format!("more than {MAX_REDIRECTS} times") })
+    }
+
+    fn response(&self, mut response: reqwest::Response, host: String) -> HttpResponse {
+        HttpResponse {
+            status: response.status().as_u16(),
+            headers: std::mem::take(response.headers_mut()),
+            body: HttpBody {
+                stream: Box::pin(response.bytes_stream()),
+                http: self.clone(),
+                host,
+                read: 0,
+                idle: None,
+                done: false,
+            },
+        }
+    }
+
+    /// Names what went wrong. The libraries below give few types, so their words decide where a type is missing.
+    fn classify(&self, err: &reqwest::Error, host: &str) -> HttpError {
+        let host = host.to_owned();
+        let mut source: Option<&(dyn StdError + 'static)> = Some(err);
+        let detail = chain(err);
+        while let Some(cause) = source {
+            if let Some(named) = classify_io(innermost(cause), &host, &detail) {
+                return named;
+            }
+            let words = cause.to_string();
+            if words.contains("dns error") {
+                return HttpError::Dns {
+                    host: host.rsplit_once(':').map_or(host.clone(), |(name, _)| name.to_owned()),
+                };
+            }
+            if words.contains("tunnel error") || words.contains("proxy authentication") || words.contains("socks") {
+                return HttpError::Proxy { host, detail: words };
+            }
+            source = cause.source();
+        }
+        if err.is_timeout() {
+            return HttpError::ConnectTimeout { host, seconds: self.connect_timeout.as_secs() };
+        }
+        if detail.contains("invalid HTTP") || detail.contains("message head is too large") {
+            return HttpError::Malformed { host, detail };
+        }
+        HttpError::Broken { host, detail }
+    }
+}
+
+/// The body of an answer, piece by piece.
+pub struct HttpBody {
+    stream: Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>,
+    http: Http,
+    host: String,
+    read: u64,
+    /// Runs only while nothing is there to be read.
+    idle: Option<Pin<Box<Sleep>>>,
+    done: bool,
+}
+
+impl std::fmt::Debug for HttpBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpBody").field("host", &self.host).field("read", &self.read).finish_non_exhaustive()
+    }
+}
+
+impl HttpBody {
+    /// The next piece; `None` at a clean end.
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, HttpError>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let result = match self.stream.as_mut().poll_next(cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => return self.poll_idle(cx),
+        };
+        self.idle = None;
+        let result = result.map(|piece| match piece {
+            Ok(bytes) => {
+                self.read = self.read.saturating_add(bytes.len() as u64);
+                if self.read > self.http.max_body {
+                    return Err(HttpError::TooLarge { host: self.host.clone(), limit: self.http.max_body });
+                }
+                Ok(bytes)
+            }
+            Err(err) => Err(self.http.classify(&err, &self.host)),
+        });
+        self.done = !matches!(result, Some(Ok(_)));
+        Poll::Ready(result)
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, HttpError>>> {
+        let limit = self.http.idle_timeout;
+        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
+        match idle.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                self.done = true;
+                Poll::Ready(Some(Err(HttpError::Idle { host: self.host.clone(), seconds: limit.as_secs() })))
+            }
+        }
+    }
+
+    /// Host and port of the peer.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Reads at most `limit` bytes of the body and drops the rest. What broke off after some bytes counts as read.
+    pub async fn read_up_to(mut self, limit: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < limit {
+            match poll_fn(|cx| self.poll_piece(cx)).await {
+                Some(Ok(piece)) => all.extend_from_slice(&piece[..piece.len().min(limit - all.len())]),
+                Some(Err(_)) | None => break,
+            }
+        }
+        all
+    }
+}
+
+/// IO errors wrap each other and hide what they wrap from `source`; this looks through them.
+fn innermost<'a>(mut cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    while let Some(inner) = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        if !inner.is::<std::io::Error>() && !inner.is::<rustls::Error>() {
+            break; // a plain text: the kind around it says more
+        }
+        cause = inner;
+    }
+    cause
+}
+
+fn classify_io(cause: &(dyn StdError + 'static), host: &str, detail: &str) -> Option<HttpError> {
+    let host = host.to_owned();
+    if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+        return Some(HttpError::Tls { host, detail: tls.to_string() });
+    }
+    match cause.downcast_ref::<std::io::Error>()?.kind() {
+        std::io::ErrorKind::ConnectionRefused if detail.contains("tunnel error") => {
+            Some(HttpError::Proxy { host, detail: "it refused the connection".to_owned() })
+        }
+        std::io::ErrorKind::ConnectionRefused => Some(HttpError::Refused { host }),
+        std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => {
+            Some(HttpError::Malformed { host, detail: detail.to_owned() })
+        }
+        _ => None,
+    }
+}
+
+fn proxies(options: &HttpOptions) -> Result<Vec<reqwest::Proxy>, HttpError> {
+    let exceptions = format!("localhost,127.0.0.0/8,::1,{}", options.no_proxy.as_deref().unwrap_or_default());
+    type Make = fn(&str) -> reqwest::Result<reqwest::Proxy>;
+    let given: [(&str, &Option<String>, Make); 2] = [
+        ("HTTPS_PROXY", &options.https_proxy, |url| reqwest::Proxy::https(url)),
+        ("HTTP_PROXY", &options.http_proxy, |url| reqwest::Proxy::http(url)),
+    ];
+    let mut proxies = Vec::new();
+    for (name, value, make) in given {
+        let Some(value) = value.as_deref().map(str::trim).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        // The address may hold a password, so it is not echoed.
+        let proxy =
+            make(value).map_err(|_| HttpError::Setup(format!("{name} is not an address like http://host:port")))?;
+        proxies.push(proxy.no_proxy(reqwest::NoProxy::from_string(&exceptions)));
+    }
+    Ok(proxies)
+}
+
+/// Where a redirect leads, if we go there: same host and port, or the same host upgraded to TLS.
+fn next_hop(from: &Url, response: &reqwest::Response) -> Result<Url, HttpError> {
+    let refuse = |detail: String| HttpError::Redirect { host: host_of(from), detail };
+    let target = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let target = target.ok_or_else(|| refuse("without saying where to".to_owned()))?;
+    let to = from.join(target).map_err(|_| refuse("to something that is not an address".to_owned()))?;
+    let same_host = to.host_str() == from.host_str();
+    let same_origin = to.scheme() == from.scheme() && to.port_or_known_default() == from.port_or_known_default();
+    let upgraded = from.scheme() == "http" && to.scheme() == "https";
+    if !same_host || !(same_origin || upgraded) {
+        // Neither the key nor the source code in the body may go to a host nobody configured.
+        return Err(refuse(format!("to another host ({}), which is not followed", host_of(&to))));
+    }
+    match response.status().as_u16() {
+        301 | 302 | 307 | 308 => Ok(to),
+        status => Err(refuse(format!("with status {status}, which loses the request"))),
+    }
+}
+
+fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or("?");
+    match url.port_or_known_default() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+/// The words of an error and of its causes, without the address (a query may hold a key), each said once.
+fn chain(err: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut source = StdError::source(err);
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&words);
+        }
+        source = cause.source();
+    }
+    if text.is_empty() { "the request could not be made".to_owned() } else { text }
+}
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

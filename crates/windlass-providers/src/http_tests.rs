@@ -1,0 +1,193 @@
+//! The HTTP stack against a loopback server that misbehaves on purpose.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::loopback::{Act, Server, chunk, stream_head, whole};
+
+fn http(change: impl FnOnce(&mut HttpOptions)) -> Http {
+    let mut options = HttpOptions::default();
+    change(&mut options);
+    Http::new(&options).unwrap()
+}
+
+async fn read(mut body: HttpBody) -> Result<Vec<u8>, HttpError> {
+    let mut all = Vec::new();
+    while let Some(piece) = poll_fn(|cx| body.poll_piece(cx)).await {
+        all.extend_from_slice(&piece?);
+    }
+    Ok(all)
+}
+
+async fn exchange(http: &Http, url: &str) -> Result<(u16, Vec<u8>), HttpError> {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-api-key", "secret-key".parse().unwrap());
+    let response = http.post(&Url::parse(url).unwrap(), headers, Bytes::from_static(b"body")).await?;
+    Ok((response.status, read(response.body).await?))
+}
+
+#[tokio::test]
+async fn the_connection_is_used_again() {
+    let server = Server::saying(vec![whole(200, "", "ok")]).await;
+    let http = http(|_| ());
+    for _ in 0..3 {
+        assert_eq!(exchange(&http, &server.url).await.unwrap(), (200, b"ok".to_vec()));
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_redirect_on_the_same_host_repeats_the_request_at_most_three_times() {
+    let server = Server::start(|number, _| match number {
+        0..3 => vec![whole(308, &format!("location: /hop{number}\r\n"), "")],
+        _ => vec![whole(200, "", "there")],
+    })
+    .await;
+    assert_eq!(exchange(&http(|_| ()), &server.url).await.unwrap(), (200, b"there".to_vec()));
+    assert!(server.requests().iter().all(|text| text.starts_with("POST") && text.ends_with("body")));
+
+    let looping = Server::saying(vec![whole(307, "location: /again\r\n", "")]).await;
+    let err = exchange(&http(|_| ()), &looping.url).await.unwrap_err();
+    assert!(err.to_string().contains("more than 3 times"), "{err}");
+    assert_eq!(looping.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_host_is_refused_and_nothing_is_sent_there() {
+    let other = Server::saying(vec![whole(200, "", "stolen")]).await;
+    let location = format!("location: {}/x\r\n", other.url.replace("127.0.0.1", "localhost"));
+    let server = Server::saying(vec![whole(307, &location, "")]).await;
+    let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
+    assert!(matches!(&err, HttpError::Redirect { detail, .. } if detail.contains("another host (localhost")), "{err}");
+    // Another port of the same name is another server, too.
+    let location = format!("location: {}/x\r\n", other.url);
+    let server = Server::saying(vec![whole(302, &location, "")]).await;
+    assert!(matches!(exchange(&http(|_| ()), &server.url).await, Err(HttpError::Redirect { .. })));
+    assert!(other.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_refused() {
+    for (status, headers) in [(303, "location: /x\r\n"), (307, ""), (307, "location: http://[\r\n")] {
+        let server = Server::saying(vec![whole(status, headers, "")]).await;
+        assert!(matches!(exchange(&http(|_| ()), &server.url).await, Err(HttpError::Redirect { .. })));
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn gzip_is_decoded_and_a_bomb_is_stopped() {
+    let pack = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", b"not gzip")]).await;
+    let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
+    assert!(matches!(err, HttpError::Malformed { .. }), "{err:?}");
+    let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", pack(b"hello"))]).await;
+    assert_eq!(exchange(&http(|_| ()), &server.url).await.unwrap().1, b"hello");
+
+    let bomb = pack(&vec![0; 8 << 20]);
+    assert!(bomb.len() < 16 << 10);
+    let server = Server::saying(vec![whole(200, "content-encoding: gzip\r\n", bomb)]).await;
+    let err = exchange(&http(|o| o.max_body = 1 << 20), &server.url).await.unwrap_err();
+    assert!(matches!(err, HttpError::TooLarge { limit, .. } if limit == 1 << 20), "{err}");
+}
+
+#[tokio::test]
+async fn a_cut_body_is_broken_and_not_an_end() {
+    let server = Server::saying(vec![stream_head(), chunk("data: a\n\n"), Act::Close]).await;
+    let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
+    assert!(matches!(err, HttpError::Broken { .. }), "{err}");
+    let server = Server::saying(vec![Act::Close]).await;
+    assert!(matches!(exchange(&http(|_| ()), &server.url).await, Err(HttpError::Broken { .. })));
+}
+
+#[tokio::test]
+async fn too_many_headers_and_nonsense_are_malformed() {
+    let many = "x: y\r\n".repeat(5_000);
+    for act in [whole(200, &many, ""), Act::Send(b"SSH-2.0-nope\r\n\r\n".to_vec())] {
+        let server = Server::saying(vec![act, Act::Close]).await;
+        let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
+        assert!(matches!(err, HttpError::Malformed { .. }), "{err:?}");
+    }
+}
+
+#[tokio::test]
+async fn silence_before_the_head_ends_after_the_idle_time() {
+    let server = Server::saying(vec![Act::Hang]).await;
+    let err = exchange(&http(|o| o.idle_timeout = Duration::from_millis(60)), &server.url).await.unwrap_err();
+    assert!(matches!(err, HttpError::Idle { .. }), "{err}");
+}
+
+/// A body that gives one byte after each pause, on a clock that stands still otherwise.
+fn dripping(pauses: &[u64]) -> HttpBody {
+    let pauses = pauses.to_vec();
+    let stream = futures_util::stream::unfold(pauses.into_iter(), |mut pauses| async move {
+        tokio::time::sleep(Duration::from_secs(pauses.next()?)).await;
+        Some((Ok(Bytes::from_static(b"x")), pauses))
+    });
+    HttpBody { stream: Box::pin(stream), http: http(|_| ()), host: "h".into(), read: 0, idle: None, done: false }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_in_the_body_ends_after_the_idle_time_and_a_drip_counts_as_life() {
+    assert_eq!(read(dripping(&[100; 50])).await.unwrap().len(), 50);
+    let err = read(dripping(&[100, 119, 121, 1])).await.unwrap_err();
+    assert_eq!(err, HttpError::Idle { host: "h".into(), seconds: 120 });
+}
+
+#[tokio::test]
+async fn failures_to_connect_have_their_own_words() {
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let err = exchange(&http(|_| ()), &format!("http://{free}/")).await.unwrap_err();
+    assert!(matches!(err, HttpError::Refused { .. }), "{err:?}");
+
+    let err = exchange(&http(|_| ()), "http://no-such-name.invalid/").await.unwrap_err();
+    assert!(matches!(&err, HttpError::Dns { host } if host == "no-such-name.invalid"), "{err:?}");
+
+    // A server that answers a handshake in plain text.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let answer = tokio::spawn(async move {
+        use tokio::io::AsyncWriteExt;
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        stream
+    });
+    let err = exchange(&http(|_| ()), &url).await.unwrap_err();
+    drop(answer.await.unwrap());
+    assert!(matches!(err, HttpError::Tls { .. }), "{err:?}");
+}
+
+#[tokio::test]
+async fn a_proxy_is_used_for_its_scheme_and_its_refusal_is_named() {
+    let proxy = Server::saying(vec![whole(403, "", ""), Act::Close]).await;
+    let through = http(|o| o.https_proxy = Some(proxy.url.clone()));
+    let err = exchange(&through, "https://api.example.invalid/v1").await.unwrap_err();
+    assert!(matches!(err, HttpError::Proxy { .. }), "{err:?}");
+    assert!(proxy.requests()[0].starts_with("CONNECT api.example.invalid:443"));
+    assert!(!proxy.requests()[0].contains("secret-key"));
+
+    let direct = http(|o| {
+        o.https_proxy = Some(proxy.url.clone());
+        o.no_proxy = Some("example.invalid".to_owned());
+    });
+    assert!(matches!(exchange(&direct, "https://api.example.invalid/v1").await, Err(HttpError::Dns { .. })));
+    // Loopback is always direct.
+    let server = Server::saying(vec![whole(200, "", "ok")]).await;
+    assert_eq!(exchange(&http(|o| o.http_proxy = Some(proxy.url.clone())), &server.url).await.unwrap().0, 200);
+    assert_eq!(proxy.requests().len(), 1);
+}
+
+#[test]
+fn a_bad_proxy_or_ca_is_refused_without_echoing_it() {
+    let options = HttpOptions { https_proxy: Some("http://user:hunter2@[bad".into()), ..HttpOptions::default() };
+    let err = Http::new(&options).unwrap_err().to_string();
+    assert!(err.contains("HTTPS_PROXY") && !err.contains("hunter2"), "{err}");
+    let options = HttpOptions { extra_ca_pem: Some(b"nothing".to_vec()), ..HttpOptions::default() };
+    assert!(Http::new(&options).unwrap_err().to_string().contains("extra CA file"));
+}

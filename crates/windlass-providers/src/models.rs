@@ -1,0 +1,114 @@
+//! What is known about models without asking anybody: window, output, price. The table is a dated text file in the
+//! binary; a look-up scans its lines and builds nothing, so that a start pays nothing for it.
+
+use windlass_core::budget::Price;
+use windlass_core::provider::ModelFacts;
+
+const TABLE: &str = include_str!("models.csv");
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelRow {
+    /// The vendor's id.
+    pub vendor: &'static str,
+    /// The model's name, or the beginning of its dated forms.
+    pub name: &'static str,
+    /// Tokens it can hold.
+    pub context_window: u64,
+    /// The most it writes in one answer.
+    pub max_output: u64,
+    /// What it costs.
+    pub price: Price,
+}
+
+/// All rows, in the table's order.
+pub fn model_rows() -> impl Iterator<Item = ModelRow> {
+    TABLE.lines().filter_map(parse)
+}
+
+/// The day the table was put together.
+#[must_use]
+pub fn table_date() -> &'static str {
+    TABLE.lines().find_map(|line| line.strip_prefix("# date ")).unwrap_or("unknown")
+}
+
+/// The facts of a vendor's model; the longest matching name wins.
+#[must_use]
+pub fn lookup(vendor: &str, model: &str) -> Option<ModelFacts> {
+    let of_vendor = TABLE.lines().filter_map(|line| line.strip_prefix(vendor)?.starts_with(',').then_some(line));
+    let row = of_vendor.filter_map(parse).filter(|row| names(row.name, model)).max_by_key(|row| row.name.len())?;
+    Some(ModelFacts {
+        context_window: Some(row.context_window),
+        max_output: row.max_output,
+        price: Some(row.price),
+        ..ModelFacts::default()
+    })
+}
+
+fn parse(line: &'static str) -> Option<ModelRow> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let mut fields = line.split(',');
+    let (vendor, name) = (fields.next()?, fields.next()?);
+    let mut number = || fields.next()?.trim().parse::<u64>().ok();
+    Some(ModelRow {
+        vendor,
+        name,
+        context_window: number()?,
+        max_output: number()?,
+        price: Price { input: number()?, output: number()?, cache_read: number()?, cache_write: number()? },
+    })
+}
+
+/// Whether the model is this one, perhaps with a date or a tag behind it. `gpt-5` is not `gpt-5.4`, and `opus-5` is
+/// not `opus-5-7`: another version has another price.
+fn names(name: &str, model: &str) -> bool {
+    let Some(rest) = model.strip_prefix(name) else { return false };
+    match rest.as_bytes().first() {
+        None | Some(b':' | b'@') => true,
+        Some(b'-') => {
+            let word = rest[1..].split('-').next().unwrap_or_default();
+            !(word.len() <= 2 && word.bytes().all(|byte| byte.is_ascii_digit()))
+        }
+        Some(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[track_caller]
+    fn check(vendor: &str, model: &str, input: Option<u64>) {
+        let price = lookup(vendor, model).map(|facts| facts.price.unwrap().input);
+        assert_eq!(price, input, "{vendor} {model}");
+    }
+
+    #[test]
+    fn the_longest_name_wins_and_versions_are_not_mixed_up() {
+        check("anthropic", "claude-opus-4-5-20251101", Some(5_000_000));
+        check("anthropic", "claude-opus-4-20250514", Some(15_000_000));
+        check("anthropic", "claude-opus-5-7", None);
+        check("openai", "gpt-5-mini", Some(250_000));
+        check("openai", "gpt-5-2025-08-07", Some(1_250_000));
+        check("openai", "gpt-5.9", None);
+        check("openai", "claude-opus-4-5", None);
+        check("open", "gpt-5", None);
+        check("openrouter", "anthropic/claude-sonnet-4.5:beta", Some(3_000_000));
+        check("anthropic", "", None);
+    }
+
+    #[test]
+    fn every_line_of_the_table_is_a_row_of_a_known_vendor() {
+        let lines = TABLE.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+        assert_eq!(model_rows().count(), lines);
+        for row in model_rows() {
+            assert!(crate::vendors::vendor(row.vendor).is_some(), "{row:?}");
+            assert!(row.price.cache_read <= row.price.input && row.price.output >= row.price.input, "{row:?}");
+            assert!(row.max_output <= row.context_window, "{row:?}");
+        }
+        assert_eq!(table_date().len(), 10);
+    }
+}

@@ -1,0 +1,309 @@
+//! The Messages protocol: content blocks, named events, thinking with signatures, cache marks.
+//! Reads events one by one; `encode` shapes the request. It opens nothing and knows no vendor's address.
+
+mod encode;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use windlass_core::budget::Usage;
+use windlass_core::provider::{Chunk, EndReason, ProviderError};
+
+use super::wire::{Count, Text, mend_surrogates};
+use super::{Batch, Unknowns};
+use crate::errors;
+use crate::sse::SseEvent;
+
+pub use encode::encode;
+
+/// Reads one answer.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    blocks: Vec<Block>,
+    usage: Usage,
+    stop: Option<EndReason>,
+    ended: bool,
+    unknowns: Unknowns,
+}
+
+#[derive(Debug)]
+struct Block {
+    index: u64,
+    kind: BlockKind,
+}
+
+#[derive(Debug)]
+enum BlockKind {
+    Text,
+    Thinking {
+        signature: String,
+    },
+    /// `call` counts the calls of the answer. `whole` is an input that came with the start instead of in pieces.
+    Call {
+        call: u32,
+        whole: Option<String>,
+    },
+    Other,
+}
+
+/// More blocks than any answer has.
+const MOST_BLOCKS: usize = 4_096;
+
+/// All events in one shape: reading a tagged union would buffer each event first, and this is the hot path.
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow, rename = "type", default)]
+    kind: Text<'a>,
+    #[serde(default)]
+    index: Count,
+    #[serde(borrow, default)]
+    delta: Option<WireDelta<'a>>,
+    #[serde(borrow, default)]
+    content_block: Option<WireBlock<'a>>,
+    #[serde(default)]
+    message: Option<WireMessage>,
+    #[serde(default)]
+    usage: Option<WireUsage>,
+    #[serde(borrow, default)]
+    error: Option<WireError<'a>>,
+}
+
+#[derive(Deserialize)]
+struct WireDelta<'a> {
+    #[serde(borrow, rename = "type", default)]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+    #[serde(borrow, default)]
+    partial_json: Text<'a>,
+    #[serde(borrow, default)]
+    signature: Text<'a>,
+    #[serde(borrow, default)]
+    stop_reason: Text<'a>,
+}
+
+#[derive(Deserialize)]
+struct WireBlock<'a> {
+    #[serde(borrow, rename = "type", default)]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    id: Text<'a>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+    #[serde(borrow, default)]
+    signature: Text<'a>,
+    #[serde(borrow, default)]
+    data: Text<'a>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WireMessage {
+    #[serde(default)]
+    usage: Option<WireUsage>,
+}
+
+#[derive(Deserialize)]
+struct WireUsage {
+    #[serde(default)]
+    input_tokens: Count,
+    #[serde(default)]
+    output_tokens: Count,
+    #[serde(default)]
+    cache_read_input_tokens: Count,
+    #[serde(default)]
+    cache_creation_input_tokens: Count,
+}
+
+#[derive(Deserialize)]
+struct WireError<'a> {
+    #[serde(borrow, rename = "type", default)]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    message: Text<'a>,
+}
+
+impl Decoder {
+    /// Reads one event.
+    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        if self.ended || event.name == "ping" {
+            return Ok(());
+        }
+        match serde_json::from_str::<Wire<'_>>(&event.data) {
+            Ok(wire) => self.read(&wire, out),
+            Err(_) if event.data.trim() == "[DONE]" => {
+                self.finish(out);
+                Ok(())
+            }
+            Err(err) => match mend_surrogates(&event.data) {
+                Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
+                    Ok(wire) => self.read(&wire, out),
+                    Err(err) => Err(errors::not_an_event(&event.data, &err)),
+                },
+                None => Err(errors::not_an_event(&event.data, &err)),
+            },
+        }
+    }
+
+    /// See [`super::Decoder::finish`].
+    pub fn finish(&mut self, out: &mut Batch) -> bool {
+        if !self.ended
+            && let Some(stop) = self.stop.take()
+        {
+            self.ended = true;
+            out.push(Chunk::End(stop));
+        }
+        self.ended
+    }
+
+    /// See [`super::Decoder::ended`].
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    fn read(&mut self, wire: &Wire<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        match wire.kind.as_str() {
+            "content_block_delta" => self.delta(wire, out),
+            "content_block_start" => self.start(wire, out),
+            "content_block_stop" => self.stop(wire.index.0.unwrap_or(0), out),
+            "message_start" => {
+                if let Some(usage) = wire.message.as_ref().and_then(|message| message.usage.as_ref()) {
+                    self.count(usage, out);
+                }
+            }
+            "message_delta" => {
+                if let Some(usage) = &wire.usage {
+                    self.count(usage, out);
+                }
+                if let Some(reason) = wire.delta.as_ref().and_then(|delta| delta.stop_reason.0.as_deref()) {
+                    self.stop_reason(reason, out);
+                }
+            }
+            "message_stop" => {
+                self.stop.get_or_insert(EndReason::Done);
+                self.finish(out);
+            }
+            "error" => {
+                let error = wire.error.as_ref();
+                let (kind, message) = error.map_or(("", ""), |error| (error.kind.as_str(), error.message.as_str()));
+                return Err(errors::in_stream(kind, "", message));
+            }
+            "ping" => {}
+            other => self.unknowns.note("event", other, out),
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, wire: &Wire<'_>, out: &mut Batch) {
+        let Some(delta) = &wire.delta else { return };
+        let index = wire.index.0.unwrap_or(0);
+        // The newest block is nearly always the one that is meant.
+        let block = self.blocks.iter_mut().rev().find(|block| block.index == index).map(|block| &mut block.kind);
+        match (delta.kind.as_str(), block) {
+            ("text_delta", Some(BlockKind::Text) | None) => out.text(delta.text.as_str()),
+            ("thinking_delta", Some(BlockKind::Thinking { .. }) | None) => out.reasoning(delta.thinking.as_str()),
+            ("signature_delta", Some(BlockKind::Thinking { signature })) => {
+                signature.push_str(delta.signature.as_str())
+            }
+            ("input_json_delta", Some(BlockKind::Call { call, whole })) => {
+                let piece = delta.partial_json.as_str();
+                if !piece.is_empty() {
+                    *whole = None;
+                    out.args(*call, piece);
+                }
+            }
+            (_, Some(BlockKind::Other)) => {}
+            (kind, _) => self.unknowns.note("delta", kind, out),
+        }
+    }
+
+    fn start(&mut self, wire: &Wire<'_>, out: &mut Batch) {
+        let Some(block) = &wire.content_block else { return };
+        let index = wire.index.0.unwrap_or(0);
+        if self.blocks.iter().any(|known| known.index == index) || self.blocks.len() >= MOST_BLOCKS {
+            return; // a repeated start changes nothing
+        }
+        let kind = match block.kind.as_str() {
+            "text" => {
+                out.text(block.text.as_str());
+                BlockKind::Text
+            }
+            "thinking" => {
+                out.reasoning(block.thinking.as_str());
+                BlockKind::Thinking { signature: block.signature.as_str().to_owned() }
+            }
+            "redacted_thinking" => {
+                out.push(Chunk::ReasoningState(serde_json::json!({ "redacted": block.data.as_str() })));
+                BlockKind::Other
+            }
+            "tool_use" => {
+                let calls = self.blocks.iter().filter(|known| matches!(known.kind, BlockKind::Call { .. })).count();
+                let call = u32::try_from(calls).unwrap_or(u32::MAX);
+                let (id, name) = (block.id.as_str().to_owned(), block.name.as_str().to_owned());
+                out.push(Chunk::CallStart { index: call, id, name });
+                let whole = block.input.map(RawValue::get).filter(|json| !matches!(*json, "{}" | "null" | "\"\""));
+                BlockKind::Call { call, whole: whole.map(str::to_owned) }
+            }
+            other => {
+                self.unknowns.note("content block", other, out);
+                BlockKind::Other
+            }
+        };
+        self.blocks.push(Block { index, kind });
+    }
+
+    fn stop(&mut self, index: u64, out: &mut Batch) {
+        match self.blocks.iter_mut().find(|block| block.index == index).map(|block| &mut block.kind) {
+            Some(BlockKind::Thinking { signature }) if !signature.is_empty() => {
+                let signature = std::mem::take(signature);
+                out.push(Chunk::ReasoningState(serde_json::json!({ "signature": signature })));
+            }
+            Some(BlockKind::Call { call, whole }) => {
+                if let Some(json) = whole.take() {
+                    out.args(*call, &json);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Later reports replace earlier ones number by number; what is missing or absurd keeps its last value.
+    fn count(&mut self, wire: &WireUsage, out: &mut Batch) {
+        let all = [
+            (&mut self.usage.input, wire.input_tokens),
+            (&mut self.usage.output, wire.output_tokens),
+            (&mut self.usage.cache_read, wire.cache_read_input_tokens),
+            (&mut self.usage.cache_write, wire.cache_creation_input_tokens),
+        ];
+        let mut any = false;
+        for (ours, Count(theirs)) in all {
+            if let Some(count) = theirs {
+                *ours = count;
+                any = true;
+            }
+        }
+        if any {
+            out.push(Chunk::Usage(self.usage));
+        }
+    }
+
+    fn stop_reason(&mut self, reason: &str, out: &mut Batch) {
+        let end = match reason {
+            "end_turn" | "stop_sequence" | "pause_turn" => EndReason::Done,
+            "tool_use" => EndReason::ToolCalls,
+            "max_tokens" | "model_context_window_exceeded" => EndReason::Length,
+            "refusal" => EndReason::Refused,
+            other => {
+                self.unknowns.note("stop reason", other, out);
+                EndReason::Done
+            }
+        };
+        self.stop = Some(end);
+    }
+}

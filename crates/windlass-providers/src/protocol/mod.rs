@@ -1,0 +1,225 @@
+//! Wire protocols: a request becomes body bytes, events become chunks. Pure: no socket, no clock, no vendor.
+//! What differs between vendors of one protocol is data ([`Quirks`]).
+
+pub mod anthropic;
+pub mod openai_chat;
+mod wire;
+
+use std::collections::VecDeque;
+
+use windlass_core::provider::{Chunk, ProviderError, Request};
+
+use crate::sse::SseEvent;
+
+/// How requests are shaped and streams are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Messages with content blocks and named events.
+    AnthropicMessages,
+    /// Chat completions, the form most servers speak.
+    OpenAiChat,
+}
+
+/// What vendors of one protocol do differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quirks {
+    /// The field that limits the output of a chat completion.
+    pub max_tokens: MaxTokensField,
+    /// How reasoning is sent back in a chat completion.
+    pub reasoning_back: ReasoningBack,
+    /// The model may write `<think>…</think>` at the beginning of its text.
+    pub think_tags: bool,
+    /// The server knows `stream_options`.
+    pub stream_usage: bool,
+    /// The server knows `cache_control` marks.
+    pub cache_marks: bool,
+}
+
+impl Quirks {
+    /// The protocol as its inventor speaks it.
+    pub const NONE: Self = Self {
+        max_tokens: MaxTokensField::MaxTokens,
+        reasoning_back: ReasoningBack::Never,
+        think_tags: false,
+        stream_usage: true,
+        cache_marks: true,
+    };
+}
+
+/// The name of the output limit in a chat completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxTokensField {
+    /// `max_tokens`.
+    MaxTokens,
+    /// `max_completion_tokens`.
+    MaxCompletionTokens,
+}
+
+/// How earlier reasoning returns to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningBack {
+    /// It does not.
+    Never,
+    /// As text in `reasoning_content`.
+    Content,
+    /// As the `reasoning_details` that came with it, unchanged.
+    Details,
+}
+
+impl Protocol {
+    /// The whole body of a request.
+    #[must_use]
+    pub fn encode(self, request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
+        match self {
+            Self::AnthropicMessages => anthropic::encode(request, quirks),
+            Self::OpenAiChat => openai_chat::encode(request, quirks),
+        }
+    }
+
+    /// A decoder for one answer.
+    #[must_use]
+    pub fn decoder(self, quirks: &Quirks) -> Decoder {
+        match self {
+            Self::AnthropicMessages => Decoder::Anthropic(anthropic::Decoder::default()),
+            Self::OpenAiChat => Decoder::OpenAiChat(Box::new(openai_chat::Decoder::new(quirks))),
+        }
+    }
+}
+
+/// Reads one answer, whatever its protocol.
+#[derive(Debug)]
+pub enum Decoder {
+    /// See [`anthropic::Decoder`].
+    Anthropic(anthropic::Decoder),
+    /// See [`openai_chat::Decoder`].
+    OpenAiChat(Box<openai_chat::Decoder>),
+}
+
+impl Decoder {
+    /// Reads one event. An error is the upstream's own, or says that this is not its protocol.
+    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        match self {
+            Self::Anthropic(decoder) => decoder.event(event, out),
+            Self::OpenAiChat(decoder) => decoder.event(event, out),
+        }
+    }
+
+    /// The stream is over, cleanly or not. Ends the answer if everything needed for that has arrived; `false` says
+    /// that it was cut.
+    pub fn finish(&mut self, out: &mut Batch) -> bool {
+        match self {
+            Self::Anthropic(decoder) => decoder.finish(out),
+            Self::OpenAiChat(decoder) => decoder.finish(out),
+        }
+    }
+
+    /// The answer is over: whatever follows is ignored.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        match self {
+            Self::Anthropic(decoder) => decoder.ended(),
+            Self::OpenAiChat(decoder) => decoder.ended(),
+        }
+    }
+}
+
+/// Chunks in the order they came; pieces of the same text that follow each other become one chunk.
+#[derive(Debug, Default)]
+pub struct Batch {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// More text.
+    pub fn text(&mut self, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        self.bytes += piece.len();
+        match self.chunks.back_mut() {
+            Some(Chunk::Text(text)) => text.push_str(piece),
+            _ => self.chunks.push_back(Chunk::Text(piece.to_owned())),
+        }
+    }
+
+    /// More reasoning.
+    pub fn reasoning(&mut self, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        self.bytes += piece.len();
+        match self.chunks.back_mut() {
+            Some(Chunk::Reasoning(text)) => text.push_str(piece),
+            _ => self.chunks.push_back(Chunk::Reasoning(piece.to_owned())),
+        }
+    }
+
+    /// More of a call's arguments.
+    pub fn args(&mut self, index: u32, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        self.bytes += piece.len();
+        match self.chunks.back_mut() {
+            Some(Chunk::CallArgs { index: open, json }) if *open == index => json.push_str(piece),
+            _ => self.chunks.push_back(Chunk::CallArgs { index, json: piece.to_owned() }),
+        }
+    }
+
+    /// Anything else. Of usage reports that follow each other the last one counts.
+    pub fn push(&mut self, chunk: Chunk) {
+        match (self.chunks.back_mut(), chunk) {
+            (Some(Chunk::Usage(usage)), Chunk::Usage(newer)) => *usage = newer,
+            (_, chunk) => self.chunks.push_back(chunk),
+        }
+    }
+
+    /// The oldest chunk.
+    pub fn pop(&mut self) -> Option<Chunk> {
+        let chunk = self.chunks.pop_front();
+        if self.chunks.is_empty() {
+            self.bytes = 0;
+        }
+        chunk
+    }
+
+    /// How many chunks are waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Nothing is waiting.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Bytes of text, reasoning and arguments waiting, give or take what was popped.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Says each unknown thing once, and not without end.
+#[derive(Debug, Default)]
+struct Unknowns(Vec<String>);
+
+impl Unknowns {
+    const MOST: usize = 16;
+
+    fn note(&mut self, what: &str, name: &str, out: &mut Batch) {
+        let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
+        let text = format!("unknown {what} `{name}`");
+        if self.0.len() < Self::MOST && !self.0.contains(&text) {
+            out.push(Chunk::Unknown(text.clone()));
+            self.0.push(text);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

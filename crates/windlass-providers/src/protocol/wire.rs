@@ -1,0 +1,291 @@
+//! JSON as servers really send it: fields that are null, of another type, or not there read as absent instead of
+//! failing the event. Borrowed from the event where no escape forces a copy.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+/// A text, or absent when it is anything else.
+#[derive(Debug, Default)]
+pub(super) struct Text<'a>(pub(super) Option<Cow<'a, str>>);
+
+impl Text<'_> {
+    /// The text; empty when absent.
+    pub(super) fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+/// A count of tokens or an index; absent when it is negative, absurd or not a number.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Count(pub(super) Option<u64>);
+
+/// More tokens than any model has; a larger number is a mistake and reads as absent.
+const MOST: u64 = 1_000_000_000_000;
+
+/// Text, or a list of parts, or a whole JSON object where text was expected.
+#[derive(Debug, Default)]
+pub(super) enum Loose<'a> {
+    #[default]
+    Absent,
+    Text(Cow<'a, str>),
+    Parts(Vec<Value>),
+    Object(Value),
+}
+
+macro_rules! ignore_others {
+    ($absent:expr) => {
+        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+            Ok($absent)
+        }
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok($absent)
+        }
+    };
+}
+
+macro_rules! ignore_numbers {
+    ($absent:expr) => {
+        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+            Ok($absent)
+        }
+        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+            Ok($absent)
+        }
+        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+            Ok($absent)
+        }
+    };
+}
+
+macro_rules! ignore_containers {
+    ($absent:expr) => {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok($absent)
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok($absent)
+        }
+    };
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Some(Cow::Borrowed(text))))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Some(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
+                Ok(Text(Some(Cow::Owned(text))))
+            }
+            ignore_others!(Text(None));
+            ignore_numbers!(Text(None));
+            ignore_containers!(Text(None));
+        }
+        de.deserialize_any(V)
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Count;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a count")
+            }
+            fn visit_u64<E>(self, n: u64) -> Result<Count, E> {
+                Ok(Count((n <= MOST).then_some(n)))
+            }
+            fn visit_i64<E>(self, n: i64) -> Result<Count, E> {
+                Ok(Count(u64::try_from(n).ok().filter(|n| *n <= MOST)))
+            }
+            fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
+                let whole = n.is_finite() && n >= 0.0 && n.fract() == 0.0 && n <= MOST as f64;
+                Ok(Count(whole.then_some(n as u64)))
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Count, E> {
+                Ok(Count(None))
+            }
+            ignore_others!(Count(None));
+            ignore_containers!(Count(None));
+        }
+        de.deserialize_any(V)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Loose<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text or parts")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Loose<'de>, E> {
+                Ok(Loose::Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Loose<'de>, E> {
+                Ok(Loose::Text(Cow::Owned(text.to_owned())))
+            }
+            fn visit_string<E>(self, text: String) -> Result<Loose<'de>, E> {
+                Ok(Loose::Text(Cow::Owned(text)))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose<'de>, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = seq.next_element()? {
+                    parts.push(part);
+                }
+                Ok(Loose::Parts(parts))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose<'de>, A::Error> {
+                let mut object = serde_json::Map::new();
+                while let Some((key, value)) = map.next_entry()? {
+                    object.insert(key, value);
+                }
+                Ok(Loose::Object(Value::Object(object)))
+            }
+            ignore_others!(Loose::Absent);
+            ignore_numbers!(Loose::Absent);
+        }
+        de.deserialize_any(V)
+    }
+}
+
+/// A field that reads as absent when its content does not have the expected shape.
+#[derive(Debug)]
+pub(super) struct Lenient<T>(pub(super) Option<T>);
+
+impl<T> Default for Lenient<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Lenient<T> {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        Ok(Self(serde_json::from_value(Value::deserialize(de)?).ok()))
+    }
+}
+
+/// Escapes of half a character pair are not valid JSON text for us; servers written in some languages send them
+/// when they cut an answer inside a character. Replaces each by the replacement character.
+pub(super) fn mend_surrogates(json: &str) -> Option<String> {
+    let bytes = json.as_bytes();
+    let mut mended = String::new();
+    let (mut at, mut kept) = (0, 0);
+    while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
+        let start = at + found;
+        let Some(unit) = escape_at(bytes, start) else {
+            at = start + 2; // another escape, such as `\\` or `\"`
+            if at > bytes.len() {
+                break;
+            }
+            continue;
+        };
+        at = start + 6;
+        let is_pair =
+            (0xd800..0xdc00).contains(&unit) && escape_at(bytes, at).is_some_and(|low| (0xdc00..0xe000).contains(&low));
+        if is_pair {
+            at += 6;
+        } else if (0xd800..0xe000).contains(&unit) {
+            mended.push_str(&json[kept..start]);
+            mended.push_str("\\ufffd");
+            kept = at;
+        }
+    }
+    if kept == 0 {
+        return None;
+    }
+    mended.push_str(&json[kept..]);
+    Some(mended)
+}
+
+/// The code unit of a `\uXXXX` escape at this place.
+fn escape_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let escape = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u32::from_str_radix(std::str::from_utf8(escape).ok()?, 16).ok()
+}
+
+/// Appends a value as JSON.
+pub(super) fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    // Writing to memory fails only for maps whose keys are not text, and none of our types has such a map.
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// Appends `"name":` with a comma in front where one is needed.
+pub(super) fn write_key(out: &mut Vec<u8>, name: &str) {
+    if !matches!(out.last(), Some(b'{') | None) {
+        out.push(b',');
+    }
+    write_json(out, name);
+    out.push(b':');
+}
+
+/// Appends `"name":value`.
+pub(super) fn write_field(out: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Sized)) {
+    write_key(out, name);
+    write_json(out, value);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn counts_that_make_no_sense_are_absent() {
+        for (json, expect) in [
+            ("7", Some(7)),
+            ("7.0", Some(7)),
+            ("-1", None),
+            ("1e300", None),
+            ("18446744073709551615", None),
+            ("\"7\"", None),
+            ("null", None),
+            ("[1]", None),
+            ("{\"a\":[]}", None),
+        ] {
+            assert_eq!(serde_json::from_str::<Count>(json).unwrap().0, expect, "{json}");
+        }
+    }
+
+    #[test]
+    fn text_borrows_unless_it_is_escaped() {
+        let Text(plain) = serde_json::from_str("\"abc\"").unwrap();
+        assert!(matches!(plain, Some(Cow::Borrowed("abc"))));
+        let Text(escaped) = serde_json::from_str("\"a\\nc\"").unwrap();
+        assert_eq!(escaped.as_deref(), Some("a\nc"));
+        assert!(serde_json::from_str::<Text<'_>>("{\"a\":1}").unwrap().0.is_none());
+    }
+
+    #[test]
+    fn half_a_character_pair_is_replaced() {
+        for (json, expect) in [
+            (r#""\ud83d""#, Some("\u{fffd}")),
+            (r#""a\ude00b\ud83d\ude00""#, Some("a\u{fffd}b\u{1f600}")),
+            (r#""\ud83d\ud83d\ude00""#, Some("\u{fffd}\u{1f600}")),
+            (r#""\\ud83d""#, None),
+            (r#""plain\"""#, None),
+        ] {
+            let mended = mend_surrogates(json);
+            let text = mended.as_deref().map(|json| serde_json::from_str::<String>(json).unwrap());
+            assert_eq!(text.as_deref(), expect, "{json}");
+        }
+        assert_eq!(mend_surrogates("\\"), None);
+    }
+}

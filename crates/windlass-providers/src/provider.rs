@@ -1,0 +1,315 @@
+//! A vendor behind the core's port: encodes the request, sends it, and pumps the answer through the decoders.
+//! Neighbouring pieces that arrived together become one chunk. It never retries and holds nothing back longer than
+//! the network does.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Sleep;
+use windlass_core::budget::Price;
+use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
+use windlass_core::{BoxFuture, BoxStream};
+
+use crate::auth::BadKey;
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::errors;
+use crate::http::{Http, HttpBody, HttpError, HttpResponse};
+use crate::models;
+use crate::protocol::{Batch, Decoder, Protocol};
+use crate::sse::SseDecoder;
+use crate::vendors::Vendor;
+
+/// What a provider needs beside its vendor.
+#[derive(Debug)]
+pub struct ProviderOptions {
+    /// Instead of the vendor's own address.
+    pub base_url: Option<String>,
+    /// The key; a local server may need none.
+    pub key: Option<SecretString>,
+    /// The network, shared between providers.
+    pub http: Http,
+}
+
+/// Why a provider cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// There is no key.
+    #[error("no key for `{vendor}`: set {env}")]
+    MissingKey {
+        /// The vendor's id.
+        vendor: &'static str,
+        /// The variable that usually holds it.
+        env: &'static str,
+    },
+    /// There is no address.
+    #[error("`{vendor}` needs a base URL")]
+    MissingUrl {
+        /// The vendor's id.
+        vendor: &'static str,
+    },
+    /// The address is wrong.
+    #[error(transparent)]
+    Url(#[from] EndpointError),
+    /// The key is wrong.
+    #[error(transparent)]
+    Key(#[from] BadKey),
+    /// The network cannot be set up.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+}
+
+/// A model server, spoken to over HTTP.
+pub struct WireProvider {
+    vendor: Vendor,
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    key: Option<SecretString>,
+    http: Http,
+}
+
+impl std::fmt::Debug for WireProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WireProvider")
+            .field("vendor", &self.vendor.id)
+            .field("url", &self.endpoint.url().as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+impl WireProvider {
+    /// A provider that is ready to be asked. Connects to nothing yet.
+    pub fn new(vendor: Vendor, options: ProviderOptions) -> Result<Self, SetupError> {
+        let base = options.base_url.as_deref().or(vendor.base_url);
+        let base = base.ok_or(SetupError::MissingUrl { vendor: vendor.id })?;
+        let endpoint = Endpoint::new(base, vendor.protocol)?;
+        let key = options.key.filter(|key| !key.expose_secret().trim().is_empty());
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if vendor.protocol == Protocol::AnthropicMessages {
+            headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+        }
+        match (&key, vendor.key_env) {
+            (Some(key), _) => vendor.auth.apply(&mut headers, key)?,
+            // A server on this machine is somebody's own gateway or a test; it says itself whether it wants a key.
+            (None, Some(env)) if !endpoint.is_loopback() => {
+                return Err(SetupError::MissingKey { vendor: vendor.id, env });
+            }
+            (None, _) => {}
+        }
+        Ok(Self { vendor, endpoint, headers, key, http: options.http })
+    }
+
+    /// Where requests go.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    async fn open(&self, body: Bytes) -> Result<HttpBody, ProviderError> {
+        let response = self.http.post(self.endpoint.url(), self.headers.clone(), body).await?;
+        check_head(response).await
+    }
+
+    fn hide_key(&self, err: ProviderError) -> ProviderError {
+        match &self.key {
+            Some(key) => errors::hide(err, key.expose_secret().trim()),
+            None => err,
+        }
+    }
+}
+
+impl Provider for WireProvider {
+    fn name(&self) -> &str {
+        self.vendor.id
+    }
+
+    fn facts(&self, model: &str) -> ModelFacts {
+        let compatible = self.vendor.base_url.is_none();
+        if self.vendor.local || (compatible && self.endpoint.is_loopback()) {
+            return ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() };
+        }
+        models::lookup(self.vendor.id, model).unwrap_or_default()
+    }
+
+    fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
+        let body = Bytes::from(self.vendor.protocol.encode(&request, &self.vendor.quirks));
+        Box::pin(Answer {
+            provider: self,
+            state: State::Opening(Box::pin(self.open(body))),
+            decoder: self.vendor.protocol.decoder(&self.vendor.quirks),
+            batch: Batch::default(),
+            failed: None,
+        })
+    }
+}
+
+/// How much of an answer that is not a stream is read.
+const MOST_OF_AN_ERROR: usize = 64 << 10;
+
+/// Turns an error status or a page that is no event stream into an error; leaves a stream's body to be read.
+async fn check_head(response: HttpResponse) -> Result<HttpBody, ProviderError> {
+    let HttpResponse { status, headers, body } = response;
+    if !(200..300).contains(&status) {
+        let text = body.read_up_to(MOST_OF_AN_ERROR).await;
+        return Err(errors::from_status(status, &headers, &text, SystemTime::now()));
+    }
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let lower = content_type.to_ascii_lowercase();
+    if !lower.contains("html") && !lower.contains("json") {
+        return Ok(body); // some servers forget the right type; the decoder will tell
+    }
+    let text = body.read_up_to(MOST_OF_AN_ERROR).await;
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
+    match parsed.as_ref().and_then(|value| value.get("error")) {
+        Some(error) if !error.is_null() => Err(errors::from_error_value(error)),
+        _ => Err(errors::not_a_stream(status, content_type, &text)),
+    }
+}
+
+/// Text is handed on at the latest when this much is waiting.
+const ENOUGH: usize = 32 << 10;
+/// And after this many pieces of the body, so that other tasks get their turn.
+const PIECES_PER_TURN: usize = 512;
+/// How long to wait for the end of the body after the end of the answer; a connection read to its end is used again.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// The answer as a stream.
+struct Answer<'a> {
+    provider: &'a WireProvider,
+    state: State<'a>,
+    decoder: Decoder,
+    batch: Batch,
+    /// What ends the stream once the chunks before it are out.
+    failed: Option<ProviderError>,
+}
+
+enum State<'a> {
+    Opening(BoxFuture<'a, Result<HttpBody, ProviderError>>),
+    Reading(Box<Reading>),
+    Over,
+}
+
+struct Reading {
+    body: HttpBody,
+    sse: SseDecoder,
+    /// The first bytes, kept until an event has been seen: without any, this is what the error quotes.
+    start: Vec<u8>,
+    seen_event: bool,
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stream for Answer<'_> {
+    type Item = Result<Chunk, ProviderError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            // The end is held until the body is over, so that the connection is free for the next request by then.
+            let hold = this.batch.len() == 1 && this.decoder.ended() && matches!(this.state, State::Reading(_));
+            if !hold && let Some(chunk) = this.batch.pop() {
+                return Poll::Ready(Some(Ok(chunk)));
+            }
+            match &mut this.state {
+                State::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
+                    Ok(body) => this.state = State::Reading(Box::new(Reading::new(body))),
+                    Err(err) => this.end(Some(err)),
+                },
+                State::Reading(reading) => match reading.read(cx, &mut this.decoder, &mut this.batch) {
+                    Poll::Ready(Ok(true)) => {}
+                    Poll::Ready(Ok(false)) => this.end(None),
+                    Poll::Ready(Err(err)) => this.end(Some(err)),
+                    Poll::Pending if this.batch.len() > usize::from(this.decoder.ended()) => {}
+                    Poll::Pending => return Poll::Pending,
+                },
+                State::Over => return Poll::Ready(this.failed.take().map(Err)),
+            }
+        }
+    }
+}
+
+impl Answer<'_> {
+    fn end(&mut self, failed: Option<ProviderError>) {
+        self.state = State::Over;
+        self.failed = failed.map(|err| self.provider.hide_key(err));
+    }
+}
+
+impl Reading {
+    fn new(body: HttpBody) -> Self {
+        Self { body, sse: SseDecoder::default(), start: Vec::new(), seen_event: false, linger: None }
+    }
+
+    /// Reads what is there. `true`: there is more to come; `false`: the answer is complete and the body is done with.
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        decoder: &mut Decoder,
+        batch: &mut Batch,
+    ) -> Poll<Result<bool, ProviderError>> {
+        for _ in 0..PIECES_PER_TURN {
+            if batch.bytes() >= ENOUGH && !decoder.ended() {
+                return Poll::Ready(Ok(true));
+            }
+            match self.body.poll_piece(cx) {
+                Poll::Ready(Some(Ok(piece))) => self.take(&piece, decoder, batch)?,
+                Poll::Ready(None) => return Poll::Ready(self.finish(decoder, batch).map(|()| false)),
+                Poll::Ready(Some(Err(err))) => {
+                    // What broke after the whole answer was there does not matter any more.
+                    let whole = decoder.finish(batch);
+                    return Poll::Ready(if whole { Ok(false) } else { Err(err.into()) });
+                }
+                Poll::Pending if decoder.ended() => {
+                    let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+                    ready!(linger.as_mut().poll(cx));
+                    return Poll::Ready(Ok(false));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if decoder.ended() {
+            return Poll::Ready(Ok(false)); // a body that goes on and on after its end
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn take(&mut self, piece: &[u8], decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
+        if !self.seen_event {
+            let room = 256_usize.saturating_sub(self.start.len());
+            self.start.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
+        let seen = &mut self.seen_event;
+        self.sse.push(piece, |event| {
+            *seen = true;
+            decoder.event(&event, batch)
+        })
+    }
+
+    /// A clean end of the body: fine if the answer is complete, a cut otherwise.
+    fn finish(&mut self, decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
+        // What stands behind the last blank line may be half an event; if so the answer was cut, and nothing else.
+        let seen = &mut self.seen_event;
+        let last = self.sse.finish(|event| {
+            *seen = true;
+            decoder.event(&event, batch)
+        });
+        if decoder.finish(batch) {
+            return Ok(());
+        }
+        match last {
+            Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => Err(err),
+            _ if self.seen_event => Err(errors::cut(self.body.host())),
+            _ => Err(errors::not_a_stream(200, "no events", &self.start)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "provider_tests.rs"]
+mod tests;

@@ -1,0 +1,170 @@
+//! Scripts: what they play, what they insist on, and how their mistakes are shown.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use windlass_core::history::Entry;
+use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
+use windlass_core::provider::{EndReason, Sampling};
+use windlass_core::tool::ToolSet;
+
+use super::*;
+
+async fn ask(provider: &ScriptedProvider, history: &[Entry]) -> Vec<Result<Chunk, ProviderError>> {
+    let (tools, options) = (ToolSet::default(), Sampling::default());
+    let request =
+        Request { model: "any", system: "be good", history, tools: &tools, max_output: 100, options: &options };
+    provider.stream(request).collect().await
+}
+
+fn toml(text: &str) -> ScriptedProvider {
+    ScriptedProvider::parse("test.toml", text, ScriptFormat::Toml).unwrap()
+}
+
+fn text_of(chunks: &[Result<Chunk, ProviderError>]) -> String {
+    let texts = chunks.iter().filter_map(|chunk| match chunk {
+        Ok(Chunk::Text(text)) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[tokio::test]
+async fn a_step_plays_reasoning_text_calls_usage_and_end_in_pieces() {
+    let provider = toml(
+        r#"
+        [[step]]
+        reasoning = "hm"
+        text = "I will read the file and then think about it."
+        calls = [{ name = "read_file", args = { path = "a.rs" } }, { name = "grep", id = "mine" }]
+        usage = { input = 10, output = 3, cache_read = 7 }
+        [[step]]
+        text = "done"
+        "#,
+    );
+    let chunks = ask(&provider, &[]).await;
+    assert_eq!(chunks[0], Ok(Chunk::Reasoning("hm".into())));
+    assert_eq!(text_of(&chunks), "I will read the file and then think about it.");
+    assert!(chunks.iter().filter(|chunk| matches!(chunk, Ok(Chunk::Text(_)))).count() >= 3);
+    assert!(chunks.contains(&Ok(Chunk::CallStart { index: 0, id: "call-1-1".into(), name: "read_file".into() })));
+    assert!(chunks.contains(&Ok(Chunk::CallStart { index: 1, id: "mine".into(), name: "grep".into() })));
+    assert_eq!(chunks.last(), Some(&Ok(Chunk::End(EndReason::ToolCalls))));
+    assert_eq!(ask(&provider, &[]).await.last(), Some(&Ok(Chunk::End(EndReason::Done))));
+    assert_eq!(provider.facts("x").price, Some(Price::FREE));
+    let err = ask(&provider, &[]).await.pop().unwrap().unwrap_err();
+    assert!(err.message.contains("has 2 steps, and the model was asked for step 3"), "{err}");
+}
+
+#[tokio::test]
+async fn json_lines_say_the_same() {
+    let text = "{\"text\": \"a\", \"pieces\": 1}\n\n{\"refusal\": \"no\", \"repeat\": 2}\n";
+    let provider = ScriptedProvider::parse("s.jsonl", text, ScriptFormat::JsonLines).unwrap();
+    assert_eq!(ask(&provider, &[]).await, [Ok(Chunk::Text("a".into())), Ok(Chunk::End(EndReason::Done))]);
+    for _ in 0..2 {
+        assert_eq!(ask(&provider, &[]).await, [Ok(Chunk::Text("no".into())), Ok(Chunk::End(EndReason::Refused))]);
+    }
+    assert_eq!(provider.played(), 3);
+}
+
+#[tokio::test]
+async fn a_cut_call_never_parses() {
+    for args in ["{}", "{ path = \"a\" }", "{ path = \"some/longer/path\", lines = [1, 2] }"] {
+        let provider = toml(&format!("[[step]]\ncut = true\ncalls = [{{ name = \"read_file\", args = {args} }}]"));
+        let chunks = ask(&provider, &[]).await;
+        let json: String = chunks
+            .iter()
+            .filter_map(|chunk| match chunk {
+                Ok(Chunk::CallArgs { json, .. }) => Some(json.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap_err().is_eof(), "{json}");
+    }
+}
+
+#[tokio::test]
+async fn errors_happen_where_the_script_says() {
+    let provider = toml(
+        r#"
+        [[step]]
+        error = { kind = "rate_limited", retry_after = 2, status = 429 }
+        [[step]]
+        text = "one two"
+        pieces = 2
+        error = { kind = "network", after = 1, message = "gone" }
+        "#,
+    );
+    let err = ask(&provider, &[]).await.pop().unwrap().unwrap_err();
+    let limited = ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(2)) };
+    assert_eq!((err.kind, err.status), (limited, Some(429)));
+    let chunks = ask(&provider, &[]).await;
+    assert_eq!(text_of(&chunks), "one ");
+    assert_eq!(chunks.last().unwrap().as_ref().unwrap_err().message, "gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_step_never_ends() {
+    let provider = toml("[[step]]\ntext = \"wait\"\nhang = true");
+    let waited = tokio::time::timeout(Duration::from_secs(3_600), ask(&provider, &[])).await;
+    assert!(waited.is_err());
+}
+
+#[tokio::test]
+async fn expectations_fail_loudly() {
+    let script = "[[step]]\nexpect = [\"be good\", \"old\"]\nexpect_new = \"FAILED\"\ntext = \"x\"";
+    let call = ToolCall { id: "c".into(), name: "bash".into(), args: serde_json::json!({}), malformed: None };
+    let history = |words: &str| {
+        let result = ToolResult::failed(&call, ErrorCategory::Exception, words);
+        [Message::user("old FAILED"), Message::assistant("ok"), Message::results(vec![result])].map(Entry::new)
+    };
+    assert_eq!(text_of(&ask(&toml(script), &history("test FAILED")).await), "x");
+    let err = ask(&toml(script), &history("all passed")).await.pop().unwrap().unwrap_err();
+    assert_eq!(err.kind, ProviderErrorKind::InvalidRequest);
+    assert!(err.message.contains("expects what is new in the request to contain `FAILED`"), "{err}");
+    assert!(err.message.contains("all passed"), "{err}");
+}
+
+#[track_caller]
+fn check_error(format: ScriptFormat, text: &str, expect: &str) {
+    let err = ScriptedProvider::parse("demo.script", text, format).unwrap_err().to_string();
+    assert_eq!(err, expect);
+}
+
+#[test]
+fn mistakes_are_shown_with_line_and_caret() {
+    check_error(
+        ScriptFormat::Toml,
+        "[[step]]\ntext = \"a\"\ntxet = \"b\"\n",
+        "demo.script:3:1: unknown field `txet`, expected one of `expect`, `expect_new`, `reasoning`, `text`, `refusal`, \
+         `calls`, `pieces`, `usage`, `end`, `cut`, `hang`, `error`, `repeat`\n  |\n3 | txet = \"b\"\n  | ^",
+    );
+    check_error(
+        ScriptFormat::Toml,
+        "[[step]]\ntext = \n",
+        "demo.script:2:8: string values must be quoted, expected literal string\n  |\n2 | text = \n  |        ^",
+    );
+    check_error(
+        ScriptFormat::JsonLines,
+        "{\"text\": \"a\"}\n{\"text\": 5}\n",
+        "demo.script:2:10: invalid type: integer `5`, expected a string\n  |\n2 | {\"text\": 5}\n  |          ^",
+    );
+    check_error(
+        ScriptFormat::Toml,
+        "",
+        "demo.script:1:1: the script has no step; begin one with `[[step]]`\n  |\n1 | \n  | ^",
+    );
+    check_error(
+        ScriptFormat::JsonLines,
+        "{}\n",
+        "demo.script:1:1: step 1: it says nothing; give it text, calls, refusal, end, error or hang\n  |\n1 | {}\n  | ^",
+    );
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_text_never_panics(text in "[\\[\\]{}\"'=a-z0-9,:\n\u{e9} ]{0,80}") {
+        let _ = Script::parse("x", &text, ScriptFormat::Toml);
+        let _ = Script::parse("x", &text, ScriptFormat::JsonLines);
+    }
+}

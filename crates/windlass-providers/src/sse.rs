@@ -1,0 +1,410 @@
+//! Server-sent events: bytes in, events out, in whatever pieces the network delivers.
+//! Lines that lie whole inside one piece are never copied: the event borrows them. Every byte is looked at once,
+//! and a line or an event that grows past its cap is an error. It opens no socket and knows no vendor.
+
+use std::borrow::Cow;
+
+/// Caps that bound the memory one stream can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SseLimits {
+    /// Longest single line in bytes.
+    pub line: usize,
+    /// Most bytes of `data` in one event.
+    pub event: usize,
+}
+
+impl Default for SseLimits {
+    fn default() -> Self {
+        Self { line: 16 << 20, event: 16 << 20 }
+    }
+}
+
+/// Why a stream cannot be read on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SseError {
+    /// A line passed [`SseLimits::line`].
+    #[error("a line of the event stream is longer than {0} bytes")]
+    LineTooLong(usize),
+    /// An event passed [`SseLimits::event`].
+    #[error("an event of the stream is larger than {0} bytes")]
+    EventTooLarge(usize),
+}
+
+/// One dispatched event. It lives as long as the call that hands it over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SseEvent<'a> {
+    /// The `event` field; `message` when the stream gave none.
+    pub name: Cow<'a, str>,
+    /// The `data` lines joined by line feeds; invalid UTF-8 is replaced, as the format demands.
+    pub data: Cow<'a, str>,
+}
+
+/// The decoder of one stream.
+#[derive(Debug, Default)]
+pub struct SseDecoder {
+    limits: SseLimits,
+    /// The start of a line whose end has not arrived.
+    partial: Vec<u8>,
+    /// Data of the event being built, when it could not stay borrowed.
+    data: Vec<u8>,
+    name: Vec<u8>,
+    has_data: bool,
+    last_id: String,
+    retry_ms: Option<u64>,
+    /// A carriage return ended the last line: a line feed that follows belongs to it.
+    skip_line_feed: bool,
+    /// The first line is behind us, so a byte-order mark is no longer looked for.
+    started: bool,
+    failed: Option<SseError>,
+}
+
+/// Where the pieces of the event under construction are while one push is being read.
+#[derive(Default)]
+struct Borrowed<'a> {
+    data: Option<&'a [u8]>,
+    name: Option<&'a [u8]>,
+}
+
+impl SseDecoder {
+    /// A decoder with the given caps.
+    pub fn new(limits: SseLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// The last event id the stream named; empty when it named none.
+    pub fn last_id(&self) -> &str {
+        &self.last_id
+    }
+
+    /// The reconnection time the stream asked for, in milliseconds.
+    pub fn retry_ms(&self) -> Option<u64> {
+        self.retry_ms
+    }
+
+    /// Reads the next bytes and hands each finished event to `on_event`.
+    ///
+    /// An error ends the stream for good: later pushes return it again.
+    pub fn push<E: From<SseError>>(
+        &mut self,
+        bytes: &[u8],
+        mut on_event: impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(failed) = self.failed {
+            return Err(failed.into());
+        }
+        let mut rest = bytes;
+        let mut held = Borrowed::default();
+        while !rest.is_empty() {
+            if std::mem::take(&mut self.skip_line_feed) && rest[0] == b'\n' {
+                rest = &rest[1..];
+                continue;
+            }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', rest) else {
+                break;
+            };
+            let line = &rest[..end];
+            self.skip_line_feed = rest[end] == b'\r';
+            rest = &rest[end + 1..];
+            if self.partial.is_empty() {
+                self.line(line, &mut held, &mut on_event)?;
+            } else {
+                self.grow_partial(line)?;
+                self.partial_line(&mut held, &mut on_event)?;
+            }
+        }
+        self.keep(&held);
+        self.grow_partial(rest)?;
+        Ok(())
+    }
+
+    /// The stream is over. Hands over an event whose closing blank line never came, and forgets the stream.
+    ///
+    /// The format would drop that event; several servers end without the blank line, and its reader can tell a
+    /// complete document from a cut one.
+    pub fn finish<E: From<SseError>>(
+        &mut self,
+        mut on_event: impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(failed) = self.failed {
+            return Err(failed.into());
+        }
+        let mut held = Borrowed::default();
+        if !self.partial.is_empty() {
+            self.partial_line(&mut held, &mut on_event)?;
+        }
+        self.dispatch(&mut held, &mut on_event)
+    }
+
+    /// Runs the line that was collected in `partial`; what it says is copied, because the buffer is used again.
+    fn partial_line<E: From<SseError>>(
+        &mut self,
+        held: &mut Borrowed<'_>,
+        on_event: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.keep(held);
+        *held = Borrowed::default();
+        let mut line = std::mem::take(&mut self.partial);
+        let mut from_partial = Borrowed::default();
+        self.line(&line, &mut from_partial, on_event)?;
+        self.keep(&from_partial);
+        line.clear();
+        self.partial = line;
+        Ok(())
+    }
+
+    fn line<'a, E: From<SseError>>(
+        &mut self,
+        mut line: &'a [u8],
+        held: &mut Borrowed<'a>,
+        on_event: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !self.started {
+            self.started = true;
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        if line.len() > self.limits.line {
+            return Err(self.fail(SseError::LineTooLong(self.limits.line)).into());
+        }
+        if line.is_empty() {
+            return self.dispatch(held, on_event);
+        }
+        let (field, value) = match memchr::memchr(b':', line) {
+            Some(colon) => {
+                let value = &line[colon + 1..];
+                (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
+            }
+            None => (line, &b""[..]),
+        };
+        match field {
+            b"data" => self.data_line(value, held)?,
+            b"event" => held.name = Some(value),
+            b"id" if !value.contains(&0) => self.last_id = String::from_utf8_lossy(value).into_owned(),
+            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
+                self.retry_ms = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            }
+            _ => {} // A comment (empty field name) or a field nobody defined.
+        }
+        Ok(())
+    }
+
+    fn data_line<'a>(&mut self, value: &'a [u8], held: &mut Borrowed<'a>) -> Result<(), SseError> {
+        if !self.has_data {
+            self.has_data = true;
+            held.data = Some(value);
+            return self.check_event(value.len());
+        }
+        if let Some(first) = held.data.take() {
+            self.data.extend_from_slice(first);
+        }
+        self.check_event(self.data.len() + 1 + value.len())?;
+        self.data.push(b'\n');
+        self.data.extend_from_slice(value);
+        Ok(())
+    }
+
+    fn dispatch<E: From<SseError>>(
+        &mut self,
+        held: &mut Borrowed<'_>,
+        on_event: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let had_data = std::mem::take(&mut self.has_data);
+        let Borrowed { data, name } = std::mem::take(held);
+        let result = if had_data {
+            let name = name.unwrap_or(&self.name);
+            on_event(SseEvent {
+                name: if name.is_empty() { Cow::Borrowed("message") } else { text(name) },
+                data: text(data.unwrap_or(&self.data)),
+            })
+        } else {
+            Ok(())
+        };
+        self.data.clear();
+        self.name.clear();
+        result
+    }
+
+    /// Copies what is still borrowed, so that it survives until the next push.
+    fn keep(&mut self, held: &Borrowed<'_>) {
+        if let Some(data) = held.data {
+            self.data.clear();
+            self.data.extend_from_slice(data);
+        }
+        if let Some(name) = held.name {
+            self.name.clear();
+            self.name.extend_from_slice(name);
+        }
+    }
+
+    fn grow_partial(&mut self, bytes: &[u8]) -> Result<(), SseError> {
+        // A mark at the start of the stream is not part of the line; it is stripped when the line is read.
+        let allowed = self.limits.line + if self.started { 0 } else { 3 };
+        if self.partial.len() + bytes.len() > allowed {
+            return Err(self.fail(SseError::LineTooLong(self.limits.line)));
+        }
+        self.partial.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn check_event(&mut self, size: usize) -> Result<(), SseError> {
+        if size > self.limits.event {
+            return Err(self.fail(SseError::EventTooLarge(self.limits.event)));
+        }
+        Ok(())
+    }
+
+    /// Remembers the failure and frees what was collected.
+    fn fail(&mut self, error: SseError) -> SseError {
+        self.failed = Some(error);
+        self.partial = Vec::new();
+        self.data = Vec::new();
+        error
+    }
+}
+
+/// The bytes as text. Valid text, nearly all there is, goes through the fast check and stays borrowed.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    type Seen = Vec<(String, String)>;
+
+    fn decode_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: SseLimits) -> (Seen, Option<SseError>) {
+        let mut decoder = SseDecoder::new(limits);
+        let mut seen = Seen::new();
+        let mut take = |event: SseEvent<'_>| {
+            seen.push((event.name.into_owned(), event.data.into_owned()));
+            Ok::<(), SseError>(())
+        };
+        for piece in pieces {
+            if let Err(error) = decoder.push(piece, &mut take) {
+                return (seen, Some(error));
+            }
+        }
+        let error = decoder.finish(&mut take).err();
+        (seen, error)
+    }
+
+    #[track_caller]
+    fn check(stream: &[u8], expect: &[(&str, &str)]) {
+        let expect: Seen = expect.iter().map(|(name, data)| (name.to_string(), data.to_string())).collect();
+        assert_eq!(decode_pieces([stream], SseLimits::default()), (expect.clone(), None));
+        for split in 0..=stream.len() {
+            let (head, tail) = stream.split_at(split);
+            assert_eq!(decode_pieces([head, tail], SseLimits::default()).0, expect, "split at {split}");
+        }
+        assert_eq!(decode_pieces(stream.chunks(1), SseLimits::default()).0, expect, "byte by byte");
+    }
+
+    #[test]
+    fn events_end_at_a_blank_line() {
+        check(b"data: a\n\ndata: b\n\n", &[("message", "a"), ("message", "b")]);
+    }
+
+    #[test]
+    fn every_line_end_works_and_may_be_mixed() {
+        check(
+            b"event: x\r\ndata: a\r\n\r\ndata: b\r\rdata: c\n\r\ndata:d\r\n\n",
+            &[("x", "a"), ("message", "b"), ("message", "c"), ("message", "d")],
+        );
+    }
+
+    #[test]
+    fn data_lines_are_joined_and_one_space_is_dropped() {
+        check(b"data: a\ndata:  b\ndata\ndata:c\n\n", &[("message", "a\n b\n\nc")]);
+    }
+
+    #[test]
+    fn comments_unknown_fields_and_empty_events_are_skipped() {
+        check(
+            b": keep-alive\n\n\n\nevent: ping\n\nfoo: bar\ndata\n\n:x\ndata: y\n\n",
+            &[("message", ""), ("message", "y")],
+        );
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_dropped_only_at_the_start() {
+        check("\u{feff}data: a\n\ndata: \u{feff}b\n\n".as_bytes(), &[("message", "a"), ("message", "\u{feff}b")]);
+        check("\u{feff}\u{feff}data: a\n\n".as_bytes(), &[]);
+    }
+
+    #[test]
+    fn invalid_utf8_is_replaced_and_characters_may_be_split() {
+        check("data: h\u{e9}llo \u{1f600}\n\n".as_bytes(), &[("message", "h\u{e9}llo \u{1f600}")]);
+        check(b"data: a\xff\xf0\x9fb\n\n", &[("message", "a\u{fffd}\u{fffd}b")]);
+    }
+
+    #[test]
+    fn the_last_event_needs_no_blank_line() {
+        check(b"data: a\n\ndata: [DONE]", &[("message", "a"), ("message", "[DONE]")]);
+        check(b"data: a\n", &[("message", "a")]);
+    }
+
+    #[test]
+    fn id_and_retry_are_kept_for_the_reader() {
+        let mut decoder = SseDecoder::default();
+        decoder.push(b"id: 7\nretry: 1500\ndata: a\n\nid: x\0y\nretry: 9s\n\n", |_| Ok::<(), SseError>(())).unwrap();
+        assert_eq!((decoder.last_id(), decoder.retry_ms()), ("7", Some(1500)));
+    }
+
+    #[test]
+    fn whole_lines_are_borrowed_from_the_piece() {
+        let mut decoder = SseDecoder::default();
+        let mut borrowed = 0;
+        decoder
+            .push(b"event: e\ndata: abc\n\ndata: def\n\n", |event| {
+                borrowed += usize::from(matches!((&event.name, &event.data), (Cow::Borrowed(_), Cow::Borrowed(_))));
+                Ok::<(), SseError>(())
+            })
+            .unwrap();
+        assert_eq!(borrowed, 2);
+    }
+
+    #[test]
+    fn a_line_or_event_past_its_cap_is_an_error_for_good() {
+        let limits = SseLimits { line: 16, event: 20 };
+        let long = [b"data: ok\n\ndata: ".as_slice(), &[b'x'; 11], b"\n\n"].concat();
+        let many = b"data: 1234567890\ndata: 1234567890\n\n";
+        for size in 1..long.len() {
+            assert_eq!(decode_pieces(long.chunks(size), limits).1, Some(SseError::LineTooLong(16)));
+        }
+        for size in 1..many.len() {
+            assert_eq!(decode_pieces(many.chunks(size), limits).1, Some(SseError::EventTooLarge(20)));
+        }
+        let mut decoder = SseDecoder::new(limits);
+        let mut ignore = |_: SseEvent<'_>| Ok::<(), SseError>(());
+        assert!(decoder.push(&[b'x'; 40], &mut ignore).is_err());
+        assert!(decoder.push(b"data: a\n\n", &mut ignore).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn the_same_events_for_every_split(
+            lines in prop::collection::vec("(data|event|id|retry|:)?[: ]{0,2}[a-c\u{e9}\u{1f600}]{0,4}(\n|\r|\r\n)", 0..24),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let stream = lines.concat().into_bytes();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let pieces = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]);
+            let whole = decode_pieces([stream.as_slice()], SseLimits::default());
+            prop_assert_eq!(decode_pieces(pieces, SseLimits::default()), whole);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), size in 1usize..40) {
+            let limits = SseLimits { line: 64, event: 64 };
+            let whole = decode_pieces([bytes.as_slice()], limits);
+            prop_assert_eq!(decode_pieces(bytes.chunks(size), limits), whole);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Splits `<think>…</think>` off the beginning of a message, for models that write their reasoning into the text.
+//! Works on pieces of any size and hands every byte on exactly once. It never looks for the tag later in a message.
+
+/// Which part of the answer a piece belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Written for the reader.
+    Text,
+    /// Thought aloud before the answer.
+    Reasoning,
+}
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    Thinking,
+    /// The tag is closed; line ends right behind it separate the parts and belong to neither.
+    Between,
+    Text,
+}
+
+/// The splitter of one message.
+#[derive(Debug, Default)]
+pub struct ThinkSplitter {
+    state: State,
+    /// Bytes that may be the start of a tag (or blanks before one); shorter than a tag, blanks apart.
+    held: String,
+}
+
+/// More blanks than this before the first word and the message is taken as plain text.
+const MAX_LEADING_BLANKS: usize = 64;
+
+impl ThinkSplitter {
+    /// Reads the next piece of the message.
+    pub fn push(&mut self, piece: &str, mut emit: impl FnMut(Part, &str)) {
+        if self.state == State::Text {
+            // The usual case, after the first word: nothing to look for.
+            if !piece.is_empty() {
+                emit(Part::Text, piece);
+            }
+            return;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        held.push_str(piece);
+        self.held = self.advance(&held, &mut emit).to_owned();
+    }
+
+    /// The message is over: hands on what was held back.
+    pub fn finish(&mut self, mut emit: impl FnMut(Part, &str)) {
+        let held = std::mem::take(&mut self.held);
+        if !held.is_empty() {
+            let part = if self.state == State::Thinking { Part::Reasoning } else { Part::Text };
+            emit(part, &held);
+        }
+        self.state = State::Text;
+    }
+
+    /// Consumes what is certain and returns what must wait for more.
+    fn advance<'a>(&mut self, mut text: &'a str, emit: &mut impl FnMut(Part, &str)) -> &'a str {
+        loop {
+            match self.state {
+                State::Start => {
+                    let tag = text.trim_start();
+                    let blanks = text.len() - tag.len();
+                    if let Some(rest) = tag.strip_prefix(OPEN) {
+                        self.state = State::Thinking;
+                        text = rest;
+                    } else if OPEN.starts_with(tag) && blanks <= MAX_LEADING_BLANKS {
+                        return text;
+                    } else {
+                        self.state = State::Text;
+                    }
+                }
+                State::Thinking => {
+                    if let Some(end) = text.find(CLOSE) {
+                        if end > 0 {
+                            emit(Part::Reasoning, &text[..end]);
+                        }
+                        text = &text[end + CLOSE.len()..];
+                        self.state = State::Between;
+                    } else {
+                        let safe = text.len() - tail_that_could_become(text, CLOSE);
+                        if safe > 0 {
+                            emit(Part::Reasoning, &text[..safe]);
+                        }
+                        return &text[safe..];
+                    }
+                }
+                State::Between => {
+                    text = text.trim_start_matches(['\n', '\r']);
+                    if text.is_empty() {
+                        return text;
+                    }
+                    self.state = State::Text;
+                }
+                State::Text => {
+                    if !text.is_empty() {
+                        emit(Part::Text, text);
+                    }
+                    return "";
+                }
+            }
+        }
+    }
+}
+
+/// Length of the longest end of `text` that is a proper beginning of `tag`.
+fn tail_that_could_become(text: &str, tag: &str) -> usize {
+    (1..tag.len()).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split<'a>(pieces: impl IntoIterator<Item = &'a str>) -> (String, String) {
+        let mut splitter = ThinkSplitter::default();
+        let (mut reasoning, mut text) = (String::new(), String::new());
+        let mut emit = |part, piece: &str| match part {
+            Part::Reasoning => reasoning.push_str(piece),
+            Part::Text => text.push_str(piece),
+        };
+        for piece in pieces {
+            splitter.push(piece, &mut emit);
+        }
+        splitter.finish(&mut emit);
+        (reasoning, text)
+    }
+
+    #[track_caller]
+    fn check(message: &str, reasoning: &str, text: &str) {
+        let expect = (reasoning.to_owned(), text.to_owned());
+        assert_eq!(split([message]), expect);
+        for (at, _) in message.char_indices() {
+            let (head, tail) = message.split_at(at);
+            assert_eq!(split([head, tail]), expect, "split at {at}");
+        }
+        assert_eq!(split(message.split_inclusive(|_| true)), expect, "one character at a time");
+    }
+
+    #[test]
+    fn a_thought_at_the_beginning_is_reasoning() {
+        check("<think>why</think>\n\nbecause", "why", "because");
+        check("\n <think>a < b</ think></think>c", "a < b</ think>", "c");
+    }
+
+    #[test]
+    fn a_tag_later_in_the_message_is_text() {
+        check("see <think>x</think>", "", "see <think>x</think>");
+        check("<think>a</think><think>b</think>", "a", "<think>b</think>");
+    }
+
+    #[test]
+    fn unfinished_tags_lose_nothing() {
+        check("<thin", "", "<thin");
+        check("<think>never closed</thi", "never closed</thi", "");
+        check("  plain", "", "  plain");
+        check("", "", "");
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_of_text_without_tags_is_lost(message in "[<>/think \n\u{e9}]{0,40}", at in any::<prop::sample::Index>()) {
+            let boundaries: Vec<usize> = message.char_indices().map(|(at, _)| at).chain([message.len()]).collect();
+            let (head, tail) = message.split_at(boundaries[at.index(boundaries.len())]);
+            prop_assert_eq!(split([head, tail]), split([message.as_str()]));
+            if !message.trim_start().starts_with(OPEN) {
+                prop_assert_eq!(split([message.as_str()]).1, message);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Vendors as data: protocol, address, key, quirks. Adding one that speaks a known protocol is a few lines here and
+//! no code. Nothing in this file acts.
+
+use crate::auth::Auth;
+use crate::protocol::{MaxTokensField, Protocol, Quirks, ReasoningBack};
+
+/// Somebody who serves models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vendor {
+    /// What people type before the slash in `vendor/model`.
+    pub id: &'static str,
+    /// How it is spoken to.
+    pub protocol: Protocol,
+    /// Its address; `None` where the person has to give one.
+    pub base_url: Option<&'static str>,
+    /// How the key travels.
+    pub auth: Auth,
+    /// The environment variable that usually holds the key; `None` where no key is needed.
+    pub key_env: Option<&'static str>,
+    /// It runs on the person's own machine: no key, no price.
+    pub local: bool,
+    /// What it does differently.
+    pub quirks: Quirks,
+}
+
+const CHAT: Vendor = Vendor {
+    id: "openai-compatible",
+    protocol: Protocol::OpenAiChat,
+    base_url: None,
+    auth: Auth::Bearer,
+    key_env: None,
+    local: false,
+    quirks: Quirks { think_tags: true, ..Quirks::NONE },
+};
+
+const LOCAL: Vendor = Vendor { local: true, ..CHAT };
+
+/// All vendors, in the order they are listed.
+pub const VENDORS: &[Vendor] = &[
+    Vendor {
+        id: "anthropic",
+        protocol: Protocol::AnthropicMessages,
+        base_url: Some("https://api.anthropic.com"),
+        auth: Auth::Header("x-api-key"),
+        key_env: Some("ANTHROPIC_API_KEY"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+    Vendor {
+        id: "openai",
+        base_url: Some("https://api.openai.com/v1"),
+        key_env: Some("OPENAI_API_KEY"),
+        quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "openrouter",
+        base_url: Some("https://openrouter.ai/api/v1"),
+        key_env: Some("OPENROUTER_API_KEY"),
+        quirks: Quirks { reasoning_back: ReasoningBack::Details, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "groq",
+        base_url: Some("https://api.groq.com/openai/v1"),
+        key_env: Some("GROQ_API_KEY"),
+        quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, think_tags: true, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "deepseek",
+        base_url: Some("https://api.deepseek.com/v1"),
+        key_env: Some("DEEPSEEK_API_KEY"),
+        quirks: Quirks { reasoning_back: ReasoningBack::Content, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "mistral",
+        base_url: Some("https://api.mistral.ai/v1"),
+        key_env: Some("MISTRAL_API_KEY"),
+        // It reports usage unasked and refuses fields it does not know.
+        quirks: Quirks { stream_usage: false, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "xai",
+        base_url: Some("https://api.x.ai/v1"),
+        key_env: Some("XAI_API_KEY"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+    Vendor { id: "together", base_url: Some("https://api.together.xyz/v1"), key_env: Some("TOGETHER_API_KEY"), ..CHAT },
+    Vendor { id: "ollama", base_url: Some("http://127.0.0.1:11434/v1"), ..LOCAL },
+    Vendor { id: "lmstudio", base_url: Some("http://127.0.0.1:1234/v1"), ..LOCAL },
+    Vendor { id: "llama.cpp", base_url: Some("http://127.0.0.1:8080/v1"), ..LOCAL },
+    Vendor { id: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), ..LOCAL },
+    CHAT,
+    Vendor {
+        id: "anthropic-compatible",
+        protocol: Protocol::AnthropicMessages,
+        auth: Auth::Header("x-api-key"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+];
+
+/// The vendor of this id.
+#[must_use]
+pub fn vendor(id: &str) -> Option<&'static Vendor> {
+    VENDORS.iter().find(|vendor| vendor.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::endpoint::Endpoint;
+
+    #[test]
+    fn every_vendor_has_a_usable_address_and_a_name_of_its_own() {
+        for (at, vendor) in VENDORS.iter().enumerate() {
+            assert!(VENDORS[..at].iter().all(|other| other.id != vendor.id), "{}", vendor.id);
+            if let Some(base) = vendor.base_url {
+                let endpoint = Endpoint::new(base, vendor.protocol).unwrap();
+                assert_eq!(endpoint.is_loopback(), vendor.local, "{}", vendor.id);
+                assert_eq!(vendor.key_env.is_none(), vendor.local, "{}", vendor.id);
+            }
+        }
+        assert_eq!(vendor("groq").unwrap().key_env, Some("GROQ_API_KEY"));
+        assert!(vendor("nobody").is_none());
+    }
+}

@@ -1,0 +1,148 @@
+//! Small recordings of our own making. Each says in its first line what must be read from it, whole and in every
+//! two-way split, byte by byte, and with its line ends exchanged.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use windlass_core::message::Part;
+use windlass_providers::protocol::{Protocol, Quirks};
+
+use super::{Read, read};
+
+/// Name, protocol and content of every recording.
+fn recordings() -> Vec<(String, Protocol, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings");
+    let mut all: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sse"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let protocol = if name.starts_with("chat") { Protocol::OpenAiChat } else { Protocol::AnthropicMessages };
+            (name, protocol, std::fs::read(path).unwrap())
+        })
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(all.len() >= 18);
+    all
+}
+
+fn expectation(bytes: &[u8]) -> Value {
+    let text = std::str::from_utf8(bytes).unwrap().trim_start_matches('\u{feff}');
+    serde_json::from_str(text.lines().next().unwrap().strip_prefix(": expect ").unwrap()).unwrap()
+}
+
+/// What was read, in the form of the expectation; what is empty is left out.
+fn summary(read: &Read) -> Value {
+    let message = &read.reply.message;
+    let reasoning = |part: &Part| match part {
+        Part::Reasoning { text, opaque } => Some((text.clone(), opaque.clone())),
+        _ => None,
+    };
+    let (thoughts, states): (Vec<String>, Vec<Option<Value>>) = message.parts.iter().filter_map(reasoning).unzip();
+    let calls: Vec<Value> = message.calls().map(|call| json!([call.name, call.args])).collect();
+    let usage = read.reply.usage.map(|usage| json!([usage.input, usage.cache_read, usage.cache_write, usage.output]));
+    let error = read.error.as_ref().map(|err| err.kind.word());
+    let all = json!({
+        "text": message.text(),
+        "reasoning": thoughts.concat(),
+        "states": states.into_iter().flatten().collect::<Vec<_>>(),
+        "calls": calls,
+        "ids": message.calls().map(|call| call.id.0.clone()).collect::<Vec<_>>(),
+        "cut_calls": read.calls.len() - calls.len(),
+        "truncated": read.reply.truncated,
+        "unknown": read.unknown,
+        "error": error,
+        "cut": read.cut,
+        "end": read.reply.end,
+        "usage": usage,
+    });
+    let Value::Object(all) = all else { unreachable!() };
+    let is_empty = |value: &Value| {
+        matches!(value, Value::Null | Value::Bool(false))
+            || *value == json!(0)
+            || *value == json!("")
+            || *value == json!([])
+    };
+    Value::Object(all.into_iter().filter(|(_, value)| !is_empty(value)).collect())
+}
+
+#[test]
+fn every_recording_reads_as_it_says() {
+    for (name, protocol, bytes) in recordings() {
+        let expect = expectation(&bytes);
+        let mut got = summary(&read(protocol, &Quirks::NONE, [bytes.as_slice()]));
+        if expect.get("ids").is_none() {
+            got.as_object_mut().unwrap().remove("ids");
+        }
+        assert_eq!(got, expect, "{name}");
+    }
+}
+
+#[test]
+fn every_recording_reads_the_same_in_every_split() {
+    for (name, protocol, bytes) in recordings() {
+        let whole = read(protocol, &Quirks::NONE, [bytes.as_slice()]);
+        for at in 0..=bytes.len() {
+            let (head, tail) = bytes.split_at(at);
+            assert_eq!(read(protocol, &Quirks::NONE, [head, tail]), whole, "{name} split at {at}");
+        }
+        for size in [1, 2, 3, 5, 64] {
+            assert_eq!(read(protocol, &Quirks::NONE, bytes.chunks(size)), whole, "{name} in pieces of {size}");
+        }
+        let text = String::from_utf8(bytes).unwrap().replace("\r\n", "\n");
+        for line_end in ["\n", "\r\n", "\r"] {
+            let changed = text.replace('\n', line_end);
+            assert_eq!(read(protocol, &Quirks::NONE, [changed.as_bytes()]), whole, "{name} with {line_end:?}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_cut_anywhere_is_a_cut_or_the_whole_and_runs_no_half_call() {
+    for (name, protocol, bytes) in recordings() {
+        let whole = read(protocol, &Quirks::NONE, [bytes.as_slice()]);
+        for at in 0..bytes.len() {
+            let part = read(protocol, &Quirks::NONE, [&bytes[..at]]);
+            assert!(part.error.is_none() || part.error == whole.error, "{name} cut at {at}: {:?}", part.error);
+            assert!(whole.reply.message.text().starts_with(&part.reply.message.text()), "{name} cut at {at}");
+            if !part.cut {
+                assert_eq!(part.reply.message, whole.reply.message, "{name} cut at {at}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// A recording with bytes exchanged: whatever comes of it, nothing panics and the split does not matter.
+    #[test]
+    fn damaged_recordings_never_panic_and_read_the_same_in_pieces(
+        which in any::<prop::sample::Index>(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        size in 1usize..200,
+    ) {
+        let recordings = recordings();
+        let (_, protocol, bytes) = &recordings[which.index(recordings.len())];
+        let mut bytes = bytes.clone();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        for quirks in [Quirks::NONE, Quirks { think_tags: true, ..Quirks::NONE }] {
+            let whole = read(*protocol, &quirks, [bytes.as_slice()]);
+            prop_assert_eq!(read(*protocol, &quirks, bytes.chunks(size)), whole);
+        }
+    }
+
+    #[test]
+    fn arbitrary_events_never_panic(data in prop::collection::vec("[\\[\\]{}\":,a-z0-9\\\\ ]{0,60}", 0..6)) {
+        let stream: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
+        for protocol in [Protocol::OpenAiChat, Protocol::AnthropicMessages] {
+            let whole = read(protocol, &Quirks::NONE, [stream.as_bytes()]);
+            prop_assert_eq!(read(protocol, &Quirks::NONE, stream.as_bytes().chunks(1)), whole);
+        }
+    }
+}

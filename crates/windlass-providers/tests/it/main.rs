@@ -1,0 +1,66 @@
+//! The decoders against recordings: our own, checked in, and the shared ones where they are present.
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
+
+mod fixtures;
+mod shared;
+
+use windlass_core::id::CallId;
+use windlass_core::provider::{Chunk, ProviderError};
+use windlass_core::reply::{Reply, ReplyFold};
+use windlass_providers::protocol::{Batch, Decoder, Protocol, Quirks};
+use windlass_providers::sse::{SseDecoder, SseEvent};
+
+/// What a whole answer came to: the reply, what was unknown in it, and the error that ended it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Read {
+    pub(crate) reply: Reply,
+    /// Name and argument text of every call, complete or not.
+    pub(crate) calls: Vec<(String, String)>,
+    pub(crate) unknown: Vec<String>,
+    pub(crate) error: Option<ProviderError>,
+    /// The stream ended before the answer did.
+    pub(crate) cut: bool,
+}
+
+/// Reads a body given in pieces.
+pub(crate) fn read<'a>(protocol: Protocol, quirks: &Quirks, pieces: impl IntoIterator<Item = &'a [u8]>) -> Read {
+    let mut sse = SseDecoder::default();
+    let mut decoder = protocol.decoder(quirks);
+    let mut batch = Batch::default();
+    let mut error = None;
+    let event = |decoder: &mut Decoder, batch: &mut Batch, event: SseEvent<'_>| decoder.event(&event, batch);
+    for piece in pieces {
+        if let Err(err) = sse.push(piece, |e| event(&mut decoder, &mut batch, e)) {
+            error = Some(err);
+            break;
+        }
+    }
+    if error.is_none() {
+        // A half event at the end is a cut, not a broken protocol.
+        let _ = sse.finish(|e| event(&mut decoder, &mut batch, e));
+    }
+    let cut = !decoder.finish(&mut batch);
+    let mut fold = ReplyFold::default();
+    let (mut unknown, mut calls, mut numbers) = (Vec::new(), Vec::<(String, String)>::new(), Vec::new());
+    while let Some(chunk) = batch.pop() {
+        match &chunk {
+            Chunk::Unknown(text) => unknown.push(text.clone()),
+            Chunk::CallStart { index, name, .. } => {
+                numbers.push(*index);
+                calls.push((name.clone(), String::new()));
+            }
+            Chunk::CallArgs { index, json } => {
+                let at = numbers.iter().position(|number| number == index).expect("arguments follow the start");
+                calls[at].1.push_str(json);
+            }
+            _ => {}
+        }
+        fold.push(chunk);
+    }
+    let mut fresh = 0;
+    let reply = fold.finish(|| {
+        fresh += 1;
+        CallId(format!("fresh-{fresh}"))
+    });
+    Read { reply, calls, unknown, error, cut }
+}
