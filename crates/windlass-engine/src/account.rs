@@ -1,0 +1,131 @@
+//! What a run may still spend: the budget of `windlass-core` applied to the running totals and the clock.
+//! Time spent waiting for a person does not count.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use windlass_core::BoxFuture;
+use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
+use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
+use windlass_core::runtime::{Account, Outlet};
+use windlass_core::store::StoreError;
+
+/// The books of one run.
+pub(crate) struct Books {
+    budget: Budget,
+    clock: Arc<dyn Clock>,
+    started: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    spent: Spent,
+    waited: Duration,
+    waiting_since: Option<Duration>,
+}
+
+impl Books {
+    pub(crate) fn new(budget: Budget, clock: Arc<dyn Clock>) -> Self {
+        let started = clock.monotonic();
+        Self { budget, clock, started, state: Mutex::default() }
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    pub(crate) fn spent(&self) -> Spent {
+        self.lock().spent
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        let now = self.clock.monotonic();
+        let state = self.lock();
+        let waiting = state.waiting_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        now.saturating_sub(self.started).saturating_sub(state.waited).saturating_sub(waiting)
+    }
+
+    /// What is left of the time limit.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.budget.seconds.map(|max| Duration::from_secs(max).saturating_sub(self.elapsed()))
+    }
+
+    /// Stops the clock while a person thinks, until the guard is dropped.
+    pub(crate) fn waiting(&self) -> Waiting<'_> {
+        let now = self.clock.monotonic();
+        self.lock().waiting_since.get_or_insert(now);
+        Waiting(self)
+    }
+
+    pub(crate) fn iteration_began(&self) {
+        self.lock().spent.iterations += 1;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// While this lives, time does not count.
+pub(crate) struct Waiting<'a>(&'a Books);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let now = self.0.clock.monotonic();
+        let mut state = self.0.lock();
+        if let Some(since) = state.waiting_since.take() {
+            state.waited += now.saturating_sub(since);
+        }
+    }
+}
+
+/// The account as a runtime sees it: the books, and the log that hears of every booking.
+pub(crate) struct OpenAccount<'a> {
+    pub(crate) books: &'a Books,
+    pub(crate) outlet: &'a dyn Outlet,
+}
+
+impl Account for OpenAccount<'_> {
+    fn elapsed(&self) -> Duration {
+        self.books.elapsed()
+    }
+
+    fn spent(&self) -> Spent {
+        self.books.spent()
+    }
+
+    fn exceeded(&self) -> Option<Limit> {
+        self.books.budget.exceeded(&self.books.spent(), self.books.elapsed())
+    }
+
+    fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit> {
+        self.books.budget.admit(&self.books.spent(), input, want, price)
+    }
+
+    fn settle<'a>(
+        &'a self,
+        usage: Usage,
+        price: Option<Price>,
+        estimated: bool,
+        model: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let (before, after) = {
+            let mut state = self.books.lock();
+            let before = state.spent;
+            state.spent.settle(usage, price, estimated);
+            state.spent.steps += 1;
+            (before, state.spent)
+        };
+        Box::pin(async move {
+            let cost_micros = price.map(|price| price.cost(usage));
+            let model = model.to_owned();
+            self.outlet.emit(EventKind::Spent { model, call: usage, cost_micros, estimated, total: after }).await?;
+            for limit in self.books.budget.warned(&before, &after) {
+                self.outlet.emit(EventKind::BudgetWarned { limit }).await?;
+            }
+            Ok(())
+        })
+    }
+}

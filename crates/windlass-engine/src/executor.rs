@@ -1,0 +1,212 @@
+//! Settles the calls of one step. For each: find the tool, check the arguments, ask what it would touch, judge, ask a
+//! person where needed, log, run, log. Exactly one result for each call, in call order, whatever happens.
+//! It names no tool and opens nothing.
+
+mod one;
+
+pub(crate) use one::describe_panic;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use futures_util::StreamExt;
+use windlass_core::BoxFuture;
+use windlass_core::CancellationToken;
+use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
+use windlass_core::gate::{PermissionGate, Place};
+use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
+use windlass_core::runtime::Outlet;
+use windlass_core::store::StoreError;
+use windlass_core::tool::{Effect, Tool, ToolSet, Toolbox};
+use windlass_core::turn::{Planned, Settled};
+use windlass_core::workspace::{Artifacts, FileChange, Files, Processes, Redactor};
+
+use crate::run::RunOutlet;
+use crate::schema::Schemas;
+
+/// How many reads run at the same time.
+const PARALLEL_READS: usize = 4;
+
+/// Everything calls of one run need.
+pub(crate) struct Executor {
+    pub(crate) outlet: Arc<RunOutlet>,
+    pub(crate) tools: Arc<ToolSet>,
+    pub(crate) schemas: Arc<Schemas>,
+    pub(crate) gate: Arc<Mutex<PermissionGate>>,
+    pub(crate) place: Place,
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) processes: Arc<dyn Processes>,
+    pub(crate) artifacts: Arc<dyn Artifacts>,
+    pub(crate) redactor: Arc<dyn Redactor>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cancel: CancellationToken,
+    /// `--yes`: answers what a flag may answer.
+    pub(crate) yes: bool,
+    /// What calls have changed, for the end of the run.
+    pub(crate) changes: Mutex<Vec<FileChange>>,
+}
+
+/// A call that may run.
+struct Ready {
+    call: ToolCall,
+    tool: Arc<dyn Tool>,
+    command: Option<String>,
+}
+
+/// What became of a call before it ran.
+enum Judged {
+    Ready(Ready),
+    Settled(Settled),
+}
+
+impl Toolbox for Executor {
+    fn tools(&self) -> &ToolSet {
+        &self.tools
+    }
+
+    fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(self.settle_all(calls))
+    }
+}
+
+impl Executor {
+    async fn settle_all(&self, calls: Vec<Planned>) -> Result<Vec<Settled>, StoreError> {
+        let mut waiting: VecDeque<Planned> = calls.into();
+        let mut settled = Vec::with_capacity(waiting.len());
+        let mut step = StepState::default();
+        while let Some(first) = waiting.pop_front() {
+            if !self.overlaps(&first) {
+                settled.push(self.settle_one(first, &mut step).await?);
+                continue;
+            }
+            let mut batch = vec![first];
+            while let Some(next) = waiting.pop_front_if(|next| self.overlaps(next)) {
+                batch.push(next);
+            }
+            settled.extend(self.settle_reads(batch).await?);
+        }
+        Ok(settled)
+    }
+
+    /// Whether a call may run beside its neighbours: it says so, and only looks.
+    fn overlaps(&self, planned: &Planned) -> bool {
+        let spec = self.tools.get(&planned.call.name).map(|tool| tool.spec());
+        planned.refuse.is_none() && spec.is_some_and(|spec| spec.parallel && spec.effect == Effect::Read)
+    }
+
+    async fn settle_reads(&self, batch: Vec<Planned>) -> Result<Vec<Settled>, StoreError> {
+        let mut judged = Vec::with_capacity(batch.len());
+        for planned in batch {
+            judged.push(self.judge(planned).await?);
+        }
+        let results = futures_util::stream::iter(judged.into_iter().map(|one| async move {
+            match one {
+                Judged::Settled(settled) => (settled, None),
+                Judged::Ready(ready) => {
+                    let began = self.clock.monotonic();
+                    let done = self.execute(&ready).await;
+                    (Settled { result: done.result, effect: Some(Effect::Read) }, Some((began, done.changes)))
+                }
+            }
+        }))
+        .buffered(PARALLEL_READS);
+        let mut results = std::pin::pin!(results);
+        let mut settled = Vec::new();
+        while let Some((one, ran)) = results.next().await {
+            if let Some((began, _)) = ran {
+                self.log_finished(&one.result, began).await?;
+            }
+            settled.push(one);
+        }
+        Ok(settled)
+    }
+
+    async fn settle_one(&self, planned: Planned, step: &mut StepState) -> Result<Settled, StoreError> {
+        let ready = match self.judge_after(planned, step).await? {
+            Judged::Settled(settled) => return Ok(settled),
+            Judged::Ready(ready) => ready,
+        };
+        let effect = ready.tool.spec().effect;
+        if let Some(command) = &ready.command {
+            let (call, command) = (ready.call.id.clone(), command.clone());
+            self.outlet.emit(EventKind::CommandStarted { call, command }).await?;
+        }
+        // What may have happened must be on disk before it happens; one sync serves the whole step, because the
+        // message that asked for all its calls is in it.
+        if effect > Effect::Read && !step.synced {
+            self.outlet.sync().await?;
+            step.synced = true;
+        }
+        let began = self.clock.monotonic();
+        let done = self.execute(&ready).await;
+        if let Some(ran) = done.command {
+            let (call, ms) = (ready.call.id.clone(), millis(ran.took));
+            self.outlet.emit(EventKind::CommandFinished { call, end: ran.end, bytes: ran.bytes, ms }).await?;
+        }
+        for change in done.changes {
+            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change: change.clone() }).await?;
+            self.remember(change);
+        }
+        self.log_finished(&done.result, began).await?;
+        step.command_failed |= effect == Effect::Execute && done.result.error.is_some();
+        Ok(Settled { result: done.result, effect: Some(effect) })
+    }
+
+    /// Judges a call in the light of the ones before it: after a failed command, later commands of the step do not run.
+    async fn judge_after(&self, planned: Planned, step: &StepState) -> Result<Judged, StoreError> {
+        let executes = self.tools.get(&planned.call.name).is_some_and(|tool| tool.spec().effect == Effect::Execute);
+        if step.command_failed && executes && planned.refuse.is_none() {
+            let text = "not run, because a command before it in the same step failed; look at that result first";
+            return self.refused(&planned.call, ErrorCategory::Interrupted, text).await;
+        }
+        self.judge(planned).await
+    }
+
+    async fn refused(&self, call: &ToolCall, category: ErrorCategory, text: &str) -> Result<Judged, StoreError> {
+        let result = ToolResult::failed(call, category, text);
+        self.outlet.emit(EventKind::CallFinished { result: result.clone(), ms: 0 }).await?;
+        let effect = self.tools.get(&call.name).map(|tool| tool.spec().effect);
+        Ok(Judged::Settled(Settled { result, effect }))
+    }
+
+    async fn log_finished(&self, result: &ToolResult, began: std::time::Duration) -> Result<(), StoreError> {
+        let ms = millis(self.clock.monotonic().saturating_sub(began));
+        self.outlet.emit(EventKind::CallFinished { result: result.clone(), ms }).await?;
+        Ok(())
+    }
+
+    fn remember(&self, change: FileChange) {
+        let mut all = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        merge_change(&mut all, FileChange { diff: None, ..change });
+    }
+}
+
+/// What the calls of one step have in common.
+#[derive(Default)]
+struct StepState {
+    synced: bool,
+    command_failed: bool,
+}
+
+pub(crate) fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Folds a change into the list of what a run changed: one row for each path.
+fn merge_change(all: &mut Vec<FileChange>, change: FileChange) {
+    use windlass_core::workspace::Change;
+    let Some(known) = all.iter_mut().find(|known| known.path == change.path) else {
+        all.push(change);
+        return;
+    };
+    known.added = known.added.saturating_add(change.added);
+    known.removed = known.removed.saturating_add(change.removed);
+    match (&known.change, &change.change) {
+        // Made and taken away in one run: nothing is left of it.
+        (Change::Created, Change::Deleted) => all.retain(|known| known.path != change.path),
+        (Change::Created, _) => {}
+        (Change::Deleted, Change::Created) => known.change = Change::Modified,
+        _ => known.change = change.change,
+    }
+}

@@ -1,0 +1,296 @@
+//! One call: from the model's words to a verdict, and from a verdict to a result.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use windlass_core::BoxFuture;
+use windlass_core::ask::{About, Answer, Approval, Question};
+use windlass_core::event::EventKind;
+use windlass_core::gate::{Decision, Level, PermissionGate, Proposal, Rule, Verdict};
+use windlass_core::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
+use windlass_core::runtime::Outlet;
+use windlass_core::store::StoreError;
+use windlass_core::tool::{
+    Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice, canonical_name,
+};
+use windlass_core::turn::Planned;
+use windlass_core::workspace::FileChange;
+
+use super::{Executor, Judged, Ready};
+
+/// How long a cancelled call may take to clean up.
+const GRACE: Duration = Duration::from_millis(700);
+/// Notes a session may keep, in bytes.
+const MAX_NOTES: usize = 64 << 10;
+
+/// What came of running a call.
+pub(super) struct Done {
+    pub(super) result: ToolResult,
+    pub(super) changes: Vec<FileChange>,
+    pub(super) command: Option<RanCommand>,
+}
+
+impl Executor {
+    /// Everything before a call runs: afterwards it is logged as started, or has its result.
+    pub(super) async fn judge(&self, planned: Planned) -> Result<Judged, StoreError> {
+        let Planned { call, refuse } = planned;
+        if let Some((category, text)) = refuse {
+            return self.refused(&call, category, &text).await;
+        }
+        if self.cancel.is_cancelled() {
+            return self.refused(&call, ErrorCategory::Interrupted, "not run, because the run was cancelled").await;
+        }
+        let Some(tool) = self.tools.get(&call.name).cloned() else {
+            return self.refused(&call, ErrorCategory::UnknownTool, &self.unknown(&call.name)).await;
+        };
+        if let Err(text) = self.check_arguments(&call, tool.as_ref()) {
+            return self.refused(&call, ErrorCategory::InvalidArguments, &text).await;
+        }
+        let voice = CallVoice { executor: self, call: &call };
+        let touches = match guarded(|| tool.touches(&call.args, &self.ctx(&voice))) {
+            Ok(touches) => touches,
+            Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
+        };
+        let decision = self.decide(&call, tool.as_ref(), &touches);
+        let rule = match self.approve(&call, tool.as_ref(), &touches, &decision).await? {
+            Ok(rule) => rule,
+            Err((category, text)) => {
+                let denied = EventKind::Denied { call: call.id.clone(), rule: decision.rule, reason: text.clone() };
+                self.outlet.emit(denied).await?;
+                return self.refused(&call, category, &text).await;
+            }
+        };
+        let command = touches.into_iter().find_map(|touch| match touch {
+            Touch::Execute { command } => Some(command),
+            _ => None,
+        });
+        self.outlet.emit(EventKind::CallStarted { call: call.clone(), verdict: decision.verdict, rule }).await?;
+        Ok(Judged::Ready(Ready { call, tool, command }))
+    }
+
+    /// Runs a call that was logged; always gives a result.
+    pub(super) async fn execute(&self, ready: &Ready) -> Done {
+        let voice = CallVoice { executor: self, call: &ready.call };
+        let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), self.ctx(&voice))).catch_unwind();
+        let mut running = std::pin::pin!(running);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut running => Some(ended),
+            () = self.cancel.cancelled() => match ready.tool.spec().interrupt {
+                Interrupt::Finish => Some(running.await),
+                // The call was told through its own token; it gets a moment to end what it started.
+                Interrupt::Cancel => tokio::select! {
+                    ended = &mut running => Some(ended),
+                    () = self.clock.sleep(GRACE) => None,
+                },
+            },
+        };
+        let output = match ended {
+            None => return Done::plain(ToolResult::interrupted(&ready.call, "the run was cancelled while it ran")),
+            Some(Err(panic)) => Err(ToolFailure::new(ErrorCategory::Exception, describe_panic(panic.as_ref()))),
+            Some(Ok(output)) => output,
+        };
+        self.result(&ready.call, ready.tool.spec().max_output, output)
+    }
+
+    fn result(&self, call: &ToolCall, cap: usize, output: Result<ToolOutput, ToolFailure>) -> Done {
+        let output = match output {
+            Ok(output) => output,
+            Err(failure) => {
+                let text = self.redactor.redact(&failure.text);
+                return Done::plain(ToolResult::failed(call, failure.category, &clip(&text, cap)));
+            }
+        };
+        let redacted = self.redactor.redact(&output.text);
+        let (mut text, artifact) = self.fit(&redacted, cap, output.artifact);
+        if text.trim().is_empty() {
+            "(no output)".clone_into(&mut text);
+        }
+        let result = match output.failed {
+            Some(category) => ToolResult { artifact, ..ToolResult::failed(call, category, &text) },
+            None => ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact },
+        };
+        Done { result, changes: output.changes, command: output.command }
+    }
+
+    /// What the model gets of a large output, and where the rest is.
+    fn fit(&self, text: &str, cap: usize, stored: Option<ArtifactRef>) -> (String, Option<ArtifactRef>) {
+        if text.chars().nth(cap).is_none() {
+            return (text.to_owned(), stored);
+        }
+        let stored = match stored {
+            Some(stored) => Ok(stored),
+            None => self.artifacts.put(text.as_bytes()),
+        };
+        match stored {
+            Ok(stored) => {
+                let note = format!("\n[... cut; all {} bytes are artifact {} ...]\n", stored.bytes, stored.id);
+                (clip_with(text, cap, &note), Some(stored))
+            }
+            Err(err) => {
+                (clip_with(text, cap, &format!("\n[... cut; the rest could not be stored: {err} ...]\n")), None)
+            }
+        }
+    }
+
+    fn check_arguments(&self, call: &ToolCall, tool: &dyn Tool) -> Result<(), String> {
+        if let Some(raw) = &call.malformed {
+            let start: String = raw.chars().take(200).collect();
+            return Err(format!("the arguments are not valid JSON; they began: {start}"));
+        }
+        self.schemas.check(&call.name, &tool.spec().schema, &call.args)
+    }
+
+    fn decide(&self, call: &ToolCall, tool: &dyn Tool, touches: &[Touch]) -> Decision {
+        let proposal = Proposal { tool: &call.name, effect: tool.spec().effect, touches, place: self.place };
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).judge(&proposal)
+    }
+
+    /// The rule under which the call may run, or what the model is told instead.
+    async fn approve(
+        &self,
+        call: &ToolCall,
+        tool: &dyn Tool,
+        touches: &[Touch],
+        decision: &Decision,
+    ) -> Result<Result<String, (ErrorCategory, String)>, StoreError> {
+        match decision.verdict {
+            Verdict::Allow => return Ok(Ok(decision.rule.clone())),
+            Verdict::Deny => {
+                let text = format!("{} ({})", decision.reason, decision.rule);
+                return Ok(Err((ErrorCategory::Blocked, text)));
+            }
+            Verdict::Ask if self.yes => return Ok(Ok(format!("{}, answered by --yes", decision.rule))),
+            Verdict::Ask | Verdict::Person => {}
+        }
+        let proposal = Proposal { tool: &call.name, effect: tool.spec().effect, touches, place: self.place };
+        let person = decision.verdict == Verdict::Person;
+        let always = if person { None } else { PermissionGate::always_rule(&proposal) };
+        let voice = CallVoice { executor: self, call };
+        let preview = guarded(|| Ok(tool.preview(&call.args, &self.ctx(&voice)))).ok().flatten();
+        let approval = Approval {
+            call: call.clone(),
+            touches: touches.to_vec(),
+            rule: decision.rule.clone(),
+            reason: decision.reason.clone(),
+            preview,
+            always: always.clone(),
+        };
+        let answer = self.outlet.ask_about(About::Approval(Box::new(approval)), person).await?;
+        Ok(match answer {
+            Answer::Once => Ok(format!("{}, approved once", decision.rule)),
+            Answer::Always => {
+                self.add_rule(always.as_deref());
+                Ok(format!("{}, approved for good", decision.rule))
+            }
+            Answer::No { note: Some(note) } => Err((ErrorCategory::Denied, format!("a person said no: {note}"))),
+            Answer::No { note: None } | Answer::Text { .. } => {
+                Err((ErrorCategory::Denied, "a person said no; do it another way, or ask".into()))
+            }
+            Answer::Expired => Err((ErrorCategory::Denied, "nobody answered in time".into())),
+            Answer::Nobody => Err((
+                ErrorCategory::Denied,
+                format!("it needs approval ({}) and nobody is there to give it; do it another way", decision.rule),
+            )),
+            Answer::Abandoned => Err((ErrorCategory::Interrupted, "the run ended before it was approved".into())),
+        })
+    }
+
+    fn add_rule(&self, always: Option<&str>) {
+        let Some(Ok(rule)) = always.map(|text| Rule::parse(text, Verdict::Allow, Level::Session)) else { return };
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).rules.push(rule);
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let shown: String = name.chars().take(80).collect();
+        let meant = canonical_name(name);
+        let hint = if self.tools.get(meant).is_some() { format!(" Did you mean `{meant}`?") } else { String::new() };
+        let names: Vec<&str> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+        format!("there is no tool `{shown}`.{hint} The tools are: {}", names.join(", "))
+    }
+
+    fn ctx<'a>(&'a self, voice: &'a CallVoice<'a>) -> ToolCtx<'a> {
+        ToolCtx {
+            files: &self.files,
+            processes: &self.processes,
+            artifacts: &self.artifacts,
+            voice,
+            cancel: self.cancel.clone(),
+        }
+    }
+}
+
+impl Done {
+    fn plain(result: ToolResult) -> Self {
+        Self { result, changes: Vec::new(), command: None }
+    }
+}
+
+/// How one running call speaks.
+struct CallVoice<'a> {
+    executor: &'a Executor,
+    call: &'a ToolCall,
+}
+
+impl Voice for CallVoice<'_> {
+    fn progress(&self, text: &str) {
+        if self.executor.outlet.watched() {
+            let text = self.executor.redactor.redact(text).into_owned();
+            self.executor.outlet.show(EventKind::CallProgress { id: self.call.id.clone(), text });
+        }
+    }
+
+    fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            // A failed store ends the run at the next event; the call only has to end.
+            self.executor.outlet.ask_about(About::Question(question), false).await.unwrap_or(Answer::Abandoned)
+        })
+    }
+
+    fn notes(&self) -> String {
+        self.executor.outlet.notes()
+    }
+
+    fn set_notes<'a>(&'a self, text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
+        Box::pin(async move {
+            if text.len() > MAX_NOTES {
+                let why = format!("notes are limited to {} KiB; keep what still matters", MAX_NOTES >> 10);
+                return Err(ToolFailure::new(ErrorCategory::InvalidArguments, why));
+            }
+            let text = self.executor.redactor.redact(&text).into_owned();
+            let noted = self.executor.outlet.emit(EventKind::Noted { text }).await;
+            noted.map(|_| ()).map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.to_string()))
+        })
+    }
+}
+
+/// A tool is foreign code: its panic is its failure, not ours.
+fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFailure> {
+    std::panic::catch_unwind(AssertUnwindSafe(look))
+        .unwrap_or_else(|panic| Err(ToolFailure::new(ErrorCategory::Exception, describe_panic(panic.as_ref()))))
+}
+
+pub(crate) fn describe_panic(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("it panicked: {}", clip(text.unwrap_or("no message"), 500))
+}
+
+fn clip(text: &str, cap: usize) -> String {
+    clip_with(text, cap, "\n[... cut ...]\n")
+}
+
+/// The head and the tail of a text, with a note between them.
+fn clip_with(text: &str, cap: usize, note: &str) -> String {
+    let total = text.chars().count();
+    if total <= cap {
+        return text.to_owned();
+    }
+    let room = cap.saturating_sub(note.chars().count());
+    let (head, tail) = (room - room / 3, room / 3);
+    let mut out: String = text.chars().take(head).collect();
+    out.push_str(note);
+    out.extend(text.chars().skip(total - tail));
+    out
+}

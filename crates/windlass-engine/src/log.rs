@@ -1,0 +1,173 @@
+//! The one place where events get their number, are written and are shown: log first, show second.
+//! After a failed write nothing more is written; what was written stays.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use windlass_core::CancellationToken;
+use windlass_core::clock::Clock;
+use windlass_core::event::{Event, EventKind, Order, VERSION};
+use windlass_core::history::{Entry, History};
+use windlass_core::id::{RunId, SessionId, TraceId};
+use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
+
+/// A session's log while somebody writes it.
+pub(crate) struct Log {
+    session: SessionId,
+    clock: Arc<dyn Clock>,
+    writer: AsyncMutex<Writer>,
+    history: Mutex<History>,
+    last_seq: AtomicU64,
+    live: AtomicU32,
+}
+
+struct Writer {
+    port: Box<dyn LogWriter>,
+    line: String,
+    unsynced: bool,
+    broken: Option<StoreError>,
+}
+
+/// Whose events these are and who looks at them.
+#[derive(Clone)]
+pub(crate) struct Scope {
+    pub(crate) run: Option<RunId>,
+    pub(crate) trace: TraceId,
+    pub(crate) view: Option<View>,
+}
+
+/// The way to the one who watches a run. Bounded: a durable fact waits for room, a live one is dropped instead.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) to: mpsc::Sender<Event>,
+    pub(crate) live: bool,
+    /// Ends the waiting for room.
+    pub(crate) gone: CancellationToken,
+}
+
+impl Log {
+    pub(crate) fn new(session: SessionId, clock: Arc<dyn Clock>, port: Box<dyn LogWriter>, history: History) -> Self {
+        let last_seq = AtomicU64::new(history.last_seq());
+        let writer = Writer { port, line: String::new(), unsynced: false, broken: None };
+        Self {
+            session,
+            clock,
+            writer: AsyncMutex::new(writer),
+            history: Mutex::new(history),
+            last_seq,
+            live: AtomicU32::new(0),
+        }
+    }
+
+    /// Numbers, writes, folds and shows a durable fact.
+    pub(crate) async fn emit(&self, scope: &Scope, kind: EventKind) -> Result<u64, StoreError> {
+        let mut writer = self.writer.lock().await;
+        if let Some(err) = &writer.broken {
+            return Err(err.clone());
+        }
+        let seq = self.last_seq.load(Ordering::Acquire) + 1;
+        let event = self.event(scope, Order::Durable { seq }, kind);
+        if let Err(err) = writer.append(&event).await {
+            writer.broken = Some(err.clone());
+            return Err(err);
+        }
+        self.last_seq.store(seq, Ordering::Release);
+        self.live.store(0, Ordering::Release);
+        self.with_history(|history| history.apply(&event));
+        // Still under the writer's lock, so that views see the order of the log.
+        self.show_durable(scope, event).await;
+        Ok(seq)
+    }
+
+    /// Shows a fact that could not be written: the terminal event of a run whose store failed.
+    pub(crate) async fn show_unwritten(&self, scope: &Scope, kind: EventKind) {
+        let after = self.last_seq.load(Ordering::Acquire);
+        let n = self.live.fetch_add(1, Ordering::AcqRel) + 1;
+        let event = self.event(scope, Order::Live { after, n }, kind);
+        self.show_durable(scope, event).await;
+    }
+
+    /// Shows a live fact; dropped when the view has no room.
+    pub(crate) fn show_live(&self, scope: &Scope, kind: EventKind) {
+        let Some(view) = scope.view.as_ref().filter(|view| view.live) else { return };
+        let after = self.last_seq.load(Ordering::Acquire);
+        let n = self.live.fetch_add(1, Ordering::AcqRel) + 1;
+        let _ = view.to.try_send(self.event(scope, Order::Live { after, n }, kind));
+    }
+
+    /// Returns when everything written so far survives a power cut.
+    pub(crate) async fn sync(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock().await;
+        if let Some(err) = &writer.broken {
+            return Err(err.clone());
+        }
+        if !writer.unsynced {
+            return Ok(());
+        }
+        match writer.port.sync().await {
+            Ok(()) => {
+                writer.unsynced = false;
+                Ok(())
+            }
+            // A failed sync is never tried again: the kernel may have dropped the pages.
+            Err(err) => {
+                writer.broken = Some(err.clone());
+                Err(err)
+            }
+        }
+    }
+
+    pub(crate) fn entries(&self) -> Arc<Vec<Entry>> {
+        self.with_history(|history| history.entries())
+    }
+
+    pub(crate) fn with_history<T>(&self, look: impl FnOnce(&mut History) -> T) -> T {
+        look(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn event(&self, scope: &Scope, order: Order, kind: EventKind) -> Event {
+        Event {
+            v: VERSION,
+            order,
+            at: self.clock.now(),
+            session: self.session.clone(),
+            run: scope.run.clone(),
+            trace: scope.trace.clone(),
+            kind,
+        }
+    }
+
+    async fn show_durable(&self, scope: &Scope, event: Event) {
+        let Some(view) = &scope.view else { return };
+        // A view that stopped reading must not hold a cancelled run: whoever wants the fact reads the log.
+        let event = match view.to.try_send(event) {
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => return,
+            Err(mpsc::error::TrySendError::Full(event)) => event,
+        };
+        tokio::select! {
+            biased;
+            _ = view.to.send(event) => {}
+            () = view.gone.cancelled() => {}
+        }
+    }
+}
+
+impl Writer {
+    async fn append(&mut self, event: &Event) -> Result<(), StoreError> {
+        // The buffer is used again for every line; a huge one is not kept.
+        let mut bytes = std::mem::take(&mut self.line).into_bytes();
+        bytes.clear();
+        serde_json::to_writer(&mut bytes, event).map_err(|err| {
+            StoreError::new(StoreErrorKind::Io, format!("an event could not be written as JSON: {err}"))
+        })?;
+        self.line = String::from_utf8(bytes)
+            .map_err(|_| StoreError::new(StoreErrorKind::Io, "an event was not written as UTF-8"))?;
+        self.unsynced = true;
+        self.port.append(event, &self.line).await?;
+        if self.line.capacity() > 1 << 16 {
+            self.line = String::new();
+        }
+        Ok(())
+    }
+}

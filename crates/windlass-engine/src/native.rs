@@ -1,0 +1,412 @@
+//! Our own agent loop: it drives `Turn`, which decides. One loop, streaming only.
+//! It knows no vendor and no tool: a provider streams, the toolbox settles calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::StreamExt;
+use windlass_core::BoxFuture;
+use windlass_core::budget::{Estimator, Usage};
+use windlass_core::clock::Clock;
+use windlass_core::event::{DeltaOf, EventKind};
+use windlass_core::history::Entry;
+use windlass_core::id::CallId;
+use windlass_core::message::Message;
+use windlass_core::provider::{
+    Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request, Sampling, backoff,
+};
+use windlass_core::reply::{Reply, ReplyFold};
+use windlass_core::runtime::{Capabilities, Capability, Job, Runtime, RuntimeError, Stop};
+use windlass_core::store::StoreError;
+use windlass_core::turn::{Step, Turn};
+
+/// The most one answer may hold, in bytes; a vendor that sends more is not believed.
+const MAX_ANSWER: usize = 64 << 20;
+/// Unknown things in one answer that are told; the rest is counted.
+const MAX_UNKNOWN: u32 = 3;
+
+/// The built-in agent.
+pub struct NativeRuntime {
+    provider: Arc<dyn Provider>,
+    clock: Arc<dyn Clock>,
+    options: NativeOptions,
+    facts: ModelFacts,
+    price_warned: AtomicBool,
+}
+
+/// What the built-in agent needs to know.
+#[derive(Debug, Clone, Default)]
+pub struct NativeOptions {
+    /// The vendor's model name.
+    pub model: String,
+    /// The system prompt.
+    pub system: String,
+    /// Wishes about how to answer.
+    pub sampling: Sampling,
+    /// The most output tokens of one answer; the model's own maximum when absent.
+    pub max_output: Option<u64>,
+}
+
+impl NativeRuntime {
+    /// The built-in agent on a provider.
+    #[must_use]
+    pub fn new(provider: Arc<dyn Provider>, clock: Arc<dyn Clock>, options: NativeOptions) -> Self {
+        let facts = provider.facts(&options.model);
+        Self { provider, clock, options, facts, price_warned: AtomicBool::new(false) }
+    }
+
+    async fn drive(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
+        let mut turn = Turn::default();
+        let mut meter = Meter::new(self.options.system.len() + tool_bytes(job));
+        self.warn_about_price(job).await?;
+        loop {
+            if job.cancel.is_cancelled() {
+                return Ok(Stop::Cancelled);
+            }
+            match turn.next(job.account.exceeded()) {
+                Step::AskModel => match self.ask_model(job, &mut meter).await? {
+                    Ok(reply) => turn.replied(&reply),
+                    Err(stop) => return Ok(stop),
+                },
+                Step::Inject(text) => {
+                    job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
+                }
+                Step::RunTools(calls) => turn.settled(&job.toolbox.call(calls).await?),
+                Step::Finish(stop) => return Ok(stop),
+            }
+        }
+    }
+
+    /// One model call with its retries: the committed reply, or why there is none.
+    async fn ask_model(&self, job: &Job<'_>, meter: &mut Meter) -> Result<Result<Reply, Stop>, RuntimeError> {
+        let mut shown = Shown::default();
+        let mut tries = 0;
+        loop {
+            let history = job.outlet.history();
+            let bytes = meter.bytes(&history);
+            let want = self.options.max_output.unwrap_or(self.facts.max_output);
+            let max_output = match job.account.admit(meter.estimator.tokens(bytes), want, self.facts.price) {
+                Ok(room) => room,
+                Err(limit) => return Ok(Err(Stop::OverBudget { limit })),
+            };
+            let mut fold = ReplyFold::default();
+            let end = self.stream(job, &history, max_output, &mut fold, &mut shown).await?;
+            // Given back before the next event, so that appending to the history copies nothing.
+            drop(history);
+            match end {
+                Streamed::Whole => return Ok(Ok(self.commit(job, fold, meter, bytes).await?)),
+                Streamed::Cancelled => {
+                    self.settle_partial(job, &fold, meter, bytes).await?;
+                    return Ok(Err(Stop::Cancelled));
+                }
+                Streamed::Failed(err) => {
+                    self.settle_partial(job, &fold, meter, bytes).await?;
+                    if err.kind == ProviderErrorKind::Refused {
+                        let category = windlass_core::outcome::RefusalCategory::Safety;
+                        return Ok(Err(Stop::Refused { category, detail: err.message }));
+                    }
+                    tries += 1;
+                    shown.restart();
+                    if !self.wait_to_retry(job, &err, tries).await? {
+                        let stop = if job.cancel.is_cancelled() { Stop::Cancelled } else { Stop::Provider(err) };
+                        return Ok(Err(stop));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn stream(
+        &self,
+        job: &Job<'_>,
+        history: &[Entry],
+        max_output: u64,
+        fold: &mut ReplyFold,
+        shown: &mut Shown,
+    ) -> Result<Streamed, StoreError> {
+        let request = Request {
+            model: &self.options.model,
+            system: &self.options.system,
+            history,
+            tools: job.toolbox.tools(),
+            max_output,
+            options: &self.options.sampling,
+        };
+        let watched = job.outlet.watched();
+        let mut unknown = 0;
+        let mut stream = self.provider.stream(request);
+        let mut ended = false;
+        loop {
+            let item = tokio::select! {
+                biased;
+                () = job.cancel.cancelled() => return Ok(Streamed::Cancelled),
+                item = stream.next() => item,
+            };
+            let chunk = match item {
+                Some(Ok(chunk)) => chunk,
+                // What comes after the end of an answer does not undo it.
+                Some(Err(_)) | None if ended => return Ok(Streamed::Whole),
+                Some(Err(err)) => return Ok(Streamed::Failed(err)),
+                None => return Ok(Streamed::Failed(cut())),
+            };
+            match &chunk {
+                Chunk::End(_) => ended = true,
+                Chunk::Unknown(what) => {
+                    unknown += 1;
+                    if unknown <= MAX_UNKNOWN {
+                        let text = format!("the model's stream held something unknown, which was skipped: {what}");
+                        job.outlet.emit(EventKind::Warned { code: "unknown_stream_event".into(), text }).await?;
+                    }
+                }
+                _ => {}
+            }
+            if watched && let Some(delta) = shown.delta(&chunk) {
+                job.outlet.show(delta);
+            }
+            fold.push(chunk);
+            if fold.bytes() > MAX_ANSWER {
+                return Ok(Streamed::Failed(too_long()));
+            }
+        }
+    }
+
+    async fn commit(
+        &self,
+        job: &Job<'_>,
+        fold: ReplyFold,
+        meter: &mut Meter,
+        bytes: usize,
+    ) -> Result<Reply, StoreError> {
+        let out_bytes = fold.bytes();
+        let reply = fold.finish(|| CallId(format!("call_{:016x}", self.clock.entropy())));
+        job.outlet.emit(EventKind::Said { message: reply.message.clone() }).await?;
+        let (usage, estimated) = match reply.usage {
+            Some(usage) => {
+                meter.estimator.correct(bytes, usage.total_input());
+                (usage, false)
+            }
+            None => (meter.estimate(bytes, out_bytes), true),
+        };
+        job.account.settle(usage, self.facts.price, estimated, &self.options.model).await?;
+        Ok(reply)
+    }
+
+    /// A stream that was cut was paid for, too.
+    async fn settle_partial(
+        &self,
+        job: &Job<'_>,
+        fold: &ReplyFold,
+        meter: &Meter,
+        bytes: usize,
+    ) -> Result<(), StoreError> {
+        if fold.bytes() == 0 && fold.usage().is_none() {
+            return Ok(());
+        }
+        // Whichever is more: usage at the start of a stream does not know its end.
+        let mut usage = meter.estimate(bytes, fold.bytes());
+        if let Some(reported) = fold.usage() {
+            usage = Usage { output: reported.output.max(usage.output), ..reported };
+        }
+        job.account.settle(usage, self.facts.price, true, &self.options.model).await
+    }
+
+    /// Waits as long as the error asks for; false when it is not to be tried again.
+    async fn wait_to_retry(&self, job: &Job<'_>, err: &ProviderError, tries: u32) -> Result<bool, StoreError> {
+        let (retries, asked) = err.kind.retry();
+        if tries > retries || job.account.exceeded().is_some() {
+            return Ok(false);
+        }
+        let wait = backoff(tries, asked, self.clock.entropy());
+        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let (reason, error) = (err.to_string(), err.kind.word().to_owned());
+        job.outlet.emit(EventKind::Waited { reason, error, ms, attempt: tries + 1 }).await?;
+        tokio::select! {
+            () = self.clock.sleep(wait) => Ok(true),
+            () = job.cancel.cancelled() => Ok(false),
+        }
+    }
+
+    async fn warn_about_price(&self, job: &Job<'_>) -> Result<(), StoreError> {
+        if self.facts.price.is_some() || self.price_warned.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let text = format!(
+            "the price of `{}` is not known, so the cost limit does not bind; the token limit does (`prices` in the configuration sets one)",
+            self.options.model
+        );
+        job.outlet.emit(EventKind::Warned { code: "unknown_price".into(), text }).await?;
+        Ok(())
+    }
+}
+
+impl Runtime for NativeRuntime {
+    fn name(&self) -> &str {
+        "native"
+    }
+
+    fn model(&self) -> Option<&str> {
+        Some(&self.options.model)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        use Capability as C;
+        let words = Capabilities::of([C::TextCompletion, C::StreamingText]);
+        if !self.facts.tools {
+            return words;
+        }
+        Capabilities::of([
+            C::TextCompletion,
+            C::StreamingText,
+            C::NativeToolLoop,
+            C::FunctionTools,
+            C::FilesystemRead,
+            C::FilesystemEdit,
+            C::Shell,
+            C::ApplyPatch,
+        ])
+    }
+
+    fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
+        Box::pin(async move { self.drive(&job).await })
+    }
+}
+
+enum Streamed {
+    Whole,
+    Cancelled,
+    Failed(ProviderError),
+}
+
+fn cut() -> ProviderError {
+    ProviderError {
+        kind: ProviderErrorKind::Network,
+        message: "the model's stream ended before the answer did".into(),
+        status: None,
+    }
+}
+
+fn too_long() -> ProviderError {
+    ProviderError {
+        kind: ProviderErrorKind::InvalidRequest,
+        message: format!("the model's answer passed {} MiB and was not read further", MAX_ANSWER >> 20),
+        status: None,
+    }
+}
+
+fn tool_bytes(job: &Job<'_>) -> usize {
+    let tools = job.toolbox.tools().iter();
+    tools.map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len() + 64).sum()
+}
+
+/// Counts what a request weighs without walking the whole history at every step.
+struct Meter {
+    estimator: Estimator,
+    base: usize,
+    counted: usize,
+    bytes: usize,
+}
+
+impl Meter {
+    fn new(base: usize) -> Self {
+        Self { estimator: Estimator::default(), base, counted: 0, bytes: 0 }
+    }
+
+    fn bytes(&mut self, history: &[Entry]) -> usize {
+        if history.len() < self.counted {
+            (self.counted, self.bytes) = (0, 0); // it was compacted
+        }
+        self.bytes += history[self.counted..].iter().map(Entry::bytes).sum::<usize>();
+        self.counted = history.len();
+        self.base + self.bytes
+    }
+
+    fn estimate(&self, input: usize, output: usize) -> Usage {
+        Usage { input: self.estimator.tokens(input), output: self.estimator.tokens(output), ..Usage::default() }
+    }
+}
+
+/// What has been shown of an answer, so that a retry shows no word twice.
+#[derive(Default)]
+struct Shown {
+    /// Text shown by tries that failed.
+    before: String,
+    /// How much of it this try has repeated.
+    matched: usize,
+    /// Text shown by this try.
+    now: String,
+    /// This is not the first try.
+    again: bool,
+    /// This try said something else: it is shown whole when it is committed, not piece by piece.
+    silent: bool,
+}
+
+impl Shown {
+    fn delta(&mut self, chunk: &Chunk) -> Option<EventKind> {
+        let (of, text) = match chunk {
+            Chunk::Text(text) => (DeltaOf::Text, self.unseen(text)?),
+            Chunk::Reasoning(text) if !self.again => (DeltaOf::Reasoning, text.as_str()),
+            Chunk::CallArgs { index, json } if !self.again => (DeltaOf::Arguments(*index), json.as_str()),
+            _ => return None,
+        };
+        (!text.is_empty()).then(|| EventKind::Delta { of, text: text.to_owned() })
+    }
+
+    /// The part of a piece that was not shown before.
+    fn unseen<'a>(&mut self, text: &'a str) -> Option<&'a str> {
+        if self.silent {
+            return None;
+        }
+        let rest = &self.before[self.matched..];
+        let fresh = if rest.is_empty() {
+            text
+        } else if let Some(fresh) = text.strip_prefix(rest) {
+            self.matched = self.before.len();
+            fresh
+        } else if rest.starts_with(text) {
+            self.matched += text.len();
+            return None;
+        } else {
+            self.silent = true;
+            return None;
+        };
+        self.now.push_str(fresh);
+        Some(fresh)
+    }
+
+    fn restart(&mut self) {
+        self.before.push_str(&std::mem::take(&mut self.now));
+        self.matched = 0;
+        self.again = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(shown: &mut Shown, pieces: &[&str]) -> String {
+        let mut all = String::new();
+        for piece in pieces {
+            if let Some(EventKind::Delta { text, .. }) = shown.delta(&Chunk::Text((*piece).to_owned())) {
+                all.push_str(&text);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_retry_shows_only_what_is_new() {
+        let mut shown = Shown::default();
+        assert_eq!(texts(&mut shown, &["Hel", "lo wo"]), "Hello wo");
+        shown.restart();
+        assert_eq!(texts(&mut shown, &["H", "ello world", "!"]), "rld!");
+    }
+
+    #[test]
+    fn a_retry_that_differs_is_not_shown_piece_by_piece() {
+        let mut shown = Shown::default();
+        texts(&mut shown, &["Hello"]);
+        shown.restart();
+        assert_eq!(texts(&mut shown, &["He", "y there"]), "");
+    }
+}

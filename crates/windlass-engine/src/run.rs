@@ -1,0 +1,241 @@
+//! One run: a prompt, iterations, exactly one terminal event — also when a tool panics, the runtime panics, the store
+//! fails or time is up. Cancelling at any point ends in the same place.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::budget::Budget;
+use windlass_core::clock::{Clock, Timestamp};
+use windlass_core::event::{Event, EventKind};
+use windlass_core::history::Entry;
+use windlass_core::id::{AskId, RunId};
+use windlass_core::outcome::Outcome;
+use windlass_core::runtime::Outlet;
+use windlass_core::store::StoreError;
+use windlass_core::workspace::Isolation;
+use windlass_core::{BoxFuture, CancellationToken};
+
+use crate::account::Books;
+use crate::asking::{Desk, NoSuchAsk, OnAsk};
+use crate::log::{Log, Scope};
+
+/// How one run is to be done.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// On the tree, or on a copy.
+    pub isolation: Isolation,
+    /// What it may spend.
+    pub budget: Budget,
+    /// What to do when nobody answers.
+    pub on_ask: OnAsk,
+    /// How long an ask waits.
+    pub ask_timeout: Duration,
+    /// Answer yes to whatever a flag may answer.
+    pub yes: bool,
+    /// Whether deltas and progress are wanted.
+    pub live: bool,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            isolation: Isolation::Isolated,
+            budget: Budget::default(),
+            on_ask: OnAsk::Wait,
+            ask_timeout: Duration::from_secs(300),
+            yes: false,
+            live: true,
+        }
+    }
+}
+
+/// A run that is going: a stream of its events, and the way to steer it. Dropping it cancels the run.
+pub struct RunHandle {
+    pub(crate) id: RunId,
+    pub(crate) events: mpsc::Receiver<Event>,
+    pub(crate) control: Arc<Control>,
+}
+
+impl RunHandle {
+    /// The run's id.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// The next event; `None` after the last one.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// Ends the run; its terminal event follows.
+    pub fn cancel(&self) {
+        self.control.halt(Halt::Cancelled);
+    }
+
+    /// A token that ends the run when it is cancelled, for signal handlers and timers of the host.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.control.clone())
+    }
+
+    /// Answers an open ask, once.
+    pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
+        self.control.desk.answer(ask, answer)
+    }
+
+    /// Reads all events to the end: the outcome, or `None` when the run was paused on an ask.
+    pub async fn finish(mut self) -> Option<Outcome> {
+        let mut last = None;
+        while let Some(event) = self.next().await {
+            if let EventKind::RunFinished { outcome, .. } = event.kind {
+                last = Some(outcome);
+            }
+        }
+        last
+    }
+}
+
+impl futures_util::Stream for RunHandle {
+    type Item = Event;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll_recv(cx)
+    }
+}
+
+impl Drop for RunHandle {
+    fn drop(&mut self) {
+        self.control.halt(Halt::Cancelled);
+    }
+}
+
+/// Ends a run from elsewhere.
+#[derive(Clone)]
+pub struct Canceller(Arc<Control>);
+
+impl Canceller {
+    /// Ends the run; its terminal event follows.
+    pub fn cancel(&self) {
+        self.0.halt(Halt::Cancelled);
+    }
+}
+
+/// Why a run was told to end.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Halt {
+    Cancelled,
+    TimedOut,
+    Paused(AskId),
+}
+
+/// What reaches into a run from outside. The handle holds this and no more, so that the event stream can end.
+#[derive(Default)]
+pub(crate) struct Control {
+    pub(crate) desk: Desk,
+    /// Ends everything in the run.
+    pub(crate) stop: CancellationToken,
+    halted: Mutex<Option<Halt>>,
+}
+
+impl Control {
+    /// Tells everything in the run to end; the first reason stands.
+    pub(crate) fn halt(&self, why: Halt) {
+        self.halted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.stop.cancel();
+    }
+
+    pub(crate) fn halted(&self) -> Option<Halt> {
+        self.halted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The way from a runtime and its calls to the log, the view and the person.
+pub(crate) struct RunOutlet {
+    pub(crate) log: Arc<Log>,
+    pub(crate) scope: Scope,
+    pub(crate) books: Books,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) on_ask: OnAsk,
+    pub(crate) ask_timeout: Duration,
+    pub(crate) control: Arc<Control>,
+}
+
+impl RunOutlet {
+    pub(crate) async fn sync(&self) -> Result<(), StoreError> {
+        self.log.sync().await
+    }
+
+    pub(crate) fn notes(&self) -> String {
+        self.log.with_history(|history| history.notes().to_owned())
+    }
+
+    /// Makes an ask and waits for its answer.
+    pub(crate) async fn ask_about(&self, about: About, person: bool) -> Result<Answer, StoreError> {
+        let count = self.log.with_history(|history| history.ask_count());
+        let wait = i64::try_from(self.ask_timeout.as_millis()).unwrap_or(i64::MAX);
+        let expires = (self.on_ask == OnAsk::Wait)
+            .then(|| Timestamp::from_millis(self.clock.now().as_millis().saturating_add(wait)));
+        let ask = Ask { id: AskId::nth(count + 1, self.clock.entropy()), about, person, expires };
+        self.ask(ask).await
+    }
+
+    async fn answered(&self, ask: AskId, answer: Answer, by: &str) -> Result<Answer, StoreError> {
+        let by = by.to_owned();
+        self.emit(EventKind::Answered { ask, answer: answer.clone(), by }).await?;
+        Ok(answer)
+    }
+}
+
+impl Outlet for RunOutlet {
+    fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(self.log.emit(&self.scope, kind))
+    }
+
+    fn show(&self, kind: EventKind) {
+        self.log.show_live(&self.scope, kind);
+    }
+
+    fn watched(&self) -> bool {
+        self.scope.view.as_ref().is_some_and(|view| view.live && !view.to.is_closed())
+    }
+
+    fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
+        Box::pin(async move {
+            let id = ask.id.clone();
+            // Opened before it is shown: an answer may come as soon as the event is seen.
+            let answer = self.control.desk.open(id.clone());
+            self.emit(EventKind::Asked { ask }).await?;
+            self.sync().await?;
+            match self.on_ask {
+                OnAsk::Wait => {}
+                OnAsk::Deny => {
+                    self.control.desk.close(&id);
+                    return self.answered(id, Answer::Nobody, "policy").await;
+                }
+                OnAsk::Pause => {
+                    self.control.halt(Halt::Paused(id.clone()));
+                    // The run ends around this call; the ask stays open in the log.
+                    std::future::pending::<()>().await;
+                }
+            }
+            let waiting = self.books.waiting();
+            let (answer, by) = tokio::select! {
+                biased;
+                answer = answer => (answer.unwrap_or(Answer::Abandoned), "person"),
+                () = self.control.stop.cancelled() => (Answer::Abandoned, "engine"),
+                () = self.clock.sleep(self.ask_timeout) => (Answer::Expired, "engine"),
+            };
+            drop(waiting);
+            self.control.desk.close(&id);
+            self.answered(id, answer, by).await
+        })
+    }
+
+    fn history(&self) -> Arc<Vec<Entry>> {
+        self.log.entries()
+    }
+}

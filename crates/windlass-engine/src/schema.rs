@@ -1,0 +1,62 @@
+//! Arguments against a tool's JSON Schema: the only file that knows the schema library.
+//! A schema is compiled when its tool is first called, and kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+/// Compiled schemas by tool name.
+#[derive(Default)]
+pub(crate) struct Schemas(Mutex<HashMap<String, Arc<Validator>>>);
+
+impl Schemas {
+    /// What is wrong with the arguments, for the model; at most a handful of findings.
+    pub(crate) fn check(&self, tool: &str, schema: &Value, args: &Value) -> Result<(), String> {
+        let validator = self.validator(tool, schema)?;
+        let mut problems = Vec::new();
+        for error in validator.iter_errors(args).take(5) {
+            let at = error.instance_path().to_string();
+            let at =
+                if at.is_empty() { "the arguments".to_owned() } else { format!("`{}`", at.trim_start_matches('/')) };
+            // The library quotes the offending value; a model's megabyte must not come back to it.
+            let text: String = error.to_string().chars().take(300).collect();
+            problems.push(format!("{at}: {text}"));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    fn validator(&self, tool: &str, schema: &Value) -> Result<Arc<Validator>, String> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(validator) = known.get(tool) {
+            return Ok(validator.clone());
+        }
+        let validator = jsonschema::validator_for(schema)
+            .map_err(|err| format!("the schema of `{tool}` is not valid, which is a defect of the tool: {err}"))?;
+        let validator = Arc::new(validator);
+        known.insert(tool.to_owned(), validator.clone());
+        Ok(validator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn findings_name_the_place_and_stay_short() {
+        let schemas = Schemas::default();
+        let schema = json!({
+            "type": "object", "required": ["path"], "additionalProperties": false,
+            "properties": { "path": { "type": "string" }, "limit": { "type": "integer" } }
+        });
+        assert_eq!(schemas.check("t", &schema, &json!({"path": "a"})), Ok(()));
+        let missing = schemas.check("t", &schema, &json!({})).unwrap_err();
+        assert!(missing.contains("\"path\" is a required property"), "{missing}");
+        let wrong = schemas.check("t", &schema, &json!({"path": "a", "limit": "x".repeat(10_000)})).unwrap_err();
+        assert!(wrong.contains("`limit`") && wrong.len() < 500, "{wrong}");
+        assert!(schemas.check("t", &schema, &json!({"path": "a", "extra": 1})).unwrap_err().contains("extra"));
+    }
+}

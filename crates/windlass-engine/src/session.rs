@@ -1,0 +1,354 @@
+//! The library's front door: an engine opens sessions, a session runs prompts, one at a time.
+//! No global state: everything an engine needs is handed to its builder.
+
+mod drive;
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::StreamExt;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use windlass_core::ask::Answer;
+use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
+use windlass_core::gate::PermissionGate;
+use windlass_core::history::History;
+use windlass_core::id::{RunId, SessionId, TraceId};
+use windlass_core::message::{Message, ToolResult};
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::runtime::{RunMode, Runtime, Unmet};
+use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
+use windlass_core::tool::{Exposure, Tool, ToolSet};
+use windlass_core::validator::Validator;
+use windlass_core::workspace::{Artifacts, NoSecrets, Redactor, Workspaces};
+
+use crate::account::Books;
+use crate::log::{Log, Scope, View};
+use crate::run::{Control, RunHandle, RunOptions, RunOutlet};
+use crate::schema::Schemas;
+
+/// Events a view may be behind before a durable one waits for it.
+const VIEW_ROOM: usize = 1_024;
+
+/// Where a session's large results go.
+pub type ArtifactsOf = Arc<dyn Fn(&SessionId) -> Arc<dyn Artifacts> + Send + Sync>;
+
+/// Everything sessions share.
+pub(crate) struct Parts {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) store: Arc<dyn SessionStore>,
+    pub(crate) workspaces: Arc<dyn Workspaces>,
+    pub(crate) artifacts: ArtifactsOf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) redactor: Arc<dyn Redactor>,
+    pub(crate) tools: Arc<ToolSet>,
+    pub(crate) validators: Vec<Arc<dyn Validator>>,
+    pub(crate) schemas: Arc<Schemas>,
+    pub(crate) gate: PermissionGate,
+    pub(crate) workspace: String,
+    pub(crate) program: String,
+}
+
+/// Opens sessions.
+#[derive(Clone)]
+pub struct Engine(Arc<Parts>);
+
+/// What an engine is made of. `runtime`, `store`, `workspaces`, `artifacts` and `clock` are required.
+#[derive(Default)]
+pub struct EngineBuilder {
+    runtime: Option<Arc<dyn Runtime>>,
+    store: Option<Arc<dyn SessionStore>>,
+    workspaces: Option<Arc<dyn Workspaces>>,
+    artifacts: Option<ArtifactsOf>,
+    clock: Option<Arc<dyn Clock>>,
+    redactor: Option<Arc<dyn Redactor>>,
+    tools: Vec<Arc<dyn Tool>>,
+    validators: Vec<Arc<dyn Validator>>,
+    gate: PermissionGate,
+    workspace: String,
+    program: String,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty),* $(,)?) => { $(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $name: $kind) -> Self {
+            self.$name = Some($name);
+            self
+        }
+    )* };
+}
+
+impl EngineBuilder {
+    setters! {
+        /// Who owns the loop.
+        runtime: Arc<dyn Runtime>,
+        /// Where sessions are kept.
+        store: Arc<dyn SessionStore>,
+        /// How workspaces are opened.
+        workspaces: Arc<dyn Workspaces>,
+        /// Where large results go.
+        artifacts: ArtifactsOf,
+        /// The clock.
+        clock: Arc<dyn Clock>,
+        /// What takes secrets out of text; without one, nothing is taken out.
+        redactor: Arc<dyn Redactor>,
+    }
+
+    /// More tools. Deny rules take tools away before the model sees them.
+    #[must_use]
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// One more validator, run in the order they are added.
+    #[must_use]
+    pub fn validator(mut self, validator: Arc<dyn Validator>) -> Self {
+        self.validators.push(validator);
+        self
+    }
+
+    /// Rules and mode.
+    #[must_use]
+    pub fn gate(mut self, gate: PermissionGate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// The workspace's root and the program's version, for the first line of each log.
+    #[must_use]
+    pub fn describe(mut self, workspace: impl Into<String>, program: impl Into<String>) -> Self {
+        self.workspace = workspace.into();
+        self.program = program.into();
+        self
+    }
+
+    /// The engine, or what is missing.
+    pub fn build(self) -> Result<Engine, EngineError> {
+        let missing = |what: &'static str| EngineError::Incomplete(what);
+        let gate = self.gate;
+        let offered =
+            |tool: &Arc<dyn Tool>| tool.spec().exposure != Exposure::Disabled && !gate.hides(&tool.spec().name);
+        let tools = ToolSet::new(self.tools.into_iter().filter(offered).collect());
+        Ok(Engine(Arc::new(Parts {
+            runtime: self.runtime.ok_or_else(|| missing("runtime"))?,
+            store: self.store.ok_or_else(|| missing("store"))?,
+            workspaces: self.workspaces.ok_or_else(|| missing("workspaces"))?,
+            artifacts: self.artifacts.ok_or_else(|| missing("artifacts"))?,
+            clock: self.clock.ok_or_else(|| missing("clock"))?,
+            redactor: self.redactor.unwrap_or_else(|| Arc::new(NoSecrets)),
+            tools: Arc::new(tools),
+            validators: self.validators,
+            schemas: Arc::default(),
+            gate,
+            workspace: self.workspace,
+            program: self.program,
+        })))
+    }
+}
+
+/// Which session to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Open {
+    /// A new one.
+    New,
+    /// One that exists, to go on with it.
+    Resume(SessionId),
+}
+
+/// Why an engine or a session could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The builder was not given something it needs.
+    #[error("the engine has no {0}: give the builder one")]
+    Incomplete(&'static str),
+    /// The runtime cannot do the work.
+    #[error(transparent)]
+    Unmet(#[from] Unmet),
+    /// The log could not be opened or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A session does one run at a time.
+    #[error("the session is busy with a run: wait for its end, or cancel it")]
+    Busy,
+}
+
+impl Engine {
+    /// Begins to put an engine together.
+    #[must_use]
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    /// Opens a session for a kind of work. A runtime that cannot do it fails here, by name.
+    pub async fn open(&self, which: Open, mode: RunMode) -> Result<Session, EngineError> {
+        let parts = &self.0;
+        parts.runtime.capabilities().require(parts.runtime.name(), mode.work(), mode.needs())?;
+        match which {
+            Open::New => self.create().await,
+            Open::Resume(id) => self.resume(id).await,
+        }
+    }
+
+    async fn create(&self) -> Result<Session, EngineError> {
+        let parts = &self.0;
+        // Two sessions of the same second may draw the same id; a third time is not chance any more.
+        for attempt in 0.. {
+            let id = SessionId::fresh(parts.clock.now(), parts.clock.entropy());
+            let opened = match parts.store.open_writer(&id, OpenLog::New).await {
+                Err(err) if err.kind == StoreErrorKind::Exists && attempt < 3 => continue,
+                other => other?,
+            };
+            let session = self.session(id, opened.writer, History::default());
+            let model = parts.runtime.model().map(str::to_owned);
+            let (workspace, runtime) = (parts.workspace.clone(), parts.runtime.name().to_owned());
+            let opened = EventKind::SessionOpened { workspace, runtime, model, program: parts.program.clone() };
+            session.log.emit(&session.scope(None), opened).await?;
+            return Ok(session);
+        }
+        Err(EngineError::Busy)
+    }
+
+    async fn resume(&self, id: SessionId) -> Result<Session, EngineError> {
+        let parts = &self.0;
+        let OpenedLog { writer, notices } = parts.store.open_writer(&id, OpenLog::Existing).await?;
+        let mut history = History::default();
+        let mut events = parts.store.read(&id, 1);
+        while let Some(event) = events.next().await {
+            history.apply(&event?);
+        }
+        drop(events);
+        let session = self.session(id, writer, history);
+        let scope = session.scope(None);
+        for text in notices {
+            session.log.emit(&scope, EventKind::Warned { code: "log_repaired".into(), text }).await?;
+        }
+        session.close_open_run().await?;
+        session.note_model().await?;
+        Ok(session)
+    }
+
+    fn session(&self, id: SessionId, writer: Box<dyn windlass_core::store::LogWriter>, history: History) -> Session {
+        let parts = self.0.clone();
+        let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
+        let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history));
+        let gate = Arc::new(Mutex::new(parts.gate.clone()));
+        Session { id, parts, log, gate, trace, busy: Arc::default() }
+    }
+}
+
+/// One durable log about one workspace.
+pub struct Session {
+    id: SessionId,
+    pub(crate) parts: Arc<Parts>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) gate: Arc<Mutex<PermissionGate>>,
+    trace: TraceId,
+    busy: Arc<AsyncMutex<()>>,
+}
+
+impl Session {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Looks at the folded state.
+    pub fn look<T>(&self, look: impl FnOnce(&History) -> T) -> T {
+        self.log.with_history(|history| look(history))
+    }
+
+    /// Starts a run. It goes on by itself; read the handle for its events.
+    pub fn run(&self, prompt: Message, options: RunOptions) -> Result<RunHandle, EngineError> {
+        let busy = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
+        let parts = &self.parts;
+        let id = RunId::nth(self.look(|history| history.runs()) + 1);
+        let (to, events) = mpsc::channel(VIEW_ROOM);
+        let control = Arc::new(Control::default());
+        let view = View { to, live: options.live, gone: control.stop.clone() };
+        let outlet = Arc::new(RunOutlet {
+            log: self.log.clone(),
+            scope: Scope { run: Some(id.clone()), trace: self.fresh_trace(), view: Some(view) },
+            books: Books::new(options.budget, parts.clock.clone()),
+            clock: parts.clock.clone(),
+            on_ask: options.on_ask,
+            ask_timeout: options.ask_timeout,
+            control: control.clone(),
+        });
+        let work = drive::Work {
+            parts: parts.clone(),
+            outlet,
+            gate: self.gate.clone(),
+            artifacts: (parts.artifacts)(&self.id),
+            run: id.clone(),
+            isolation: options.isolation,
+            yes: options.yes,
+            prompt: self.redacted(prompt),
+        };
+        tokio::spawn(async move {
+            work.drive().await;
+            drop(busy);
+        });
+        Ok(RunHandle { id, events, control })
+    }
+
+    fn redacted(&self, mut prompt: Message) -> Message {
+        for part in &mut prompt.parts {
+            if let windlass_core::message::Part::Text { text } = part {
+                *text = self.parts.redactor.redact(text).into_owned();
+            }
+        }
+        prompt
+    }
+
+    fn scope(&self, run: Option<RunId>) -> Scope {
+        Scope { run, trace: self.trace.clone(), view: None }
+    }
+
+    fn fresh_trace(&self) -> TraceId {
+        TraceId::fresh(self.parts.clock.entropy(), self.parts.clock.entropy())
+    }
+
+    /// A run whose process died is closed by the next writer: calls, asks, then the run itself.
+    async fn close_open_run(&self) -> Result<(), EngineError> {
+        let (run, calls, asks, spent) = self.log.with_history(|history| {
+            let calls: Vec<_> = history.open_calls().cloned().collect();
+            let asks: Vec<_> = history.open_asks().iter().map(|ask| ask.id.clone()).collect();
+            (history.open_run().cloned(), calls, asks, history.run_spent())
+        });
+        let Some(run) = run else { return Ok(()) };
+        let scope = self.scope(Some(run));
+        for ask in asks {
+            let answered = EventKind::Answered { ask, answer: Answer::Abandoned, by: "engine".into() };
+            self.log.emit(&scope, answered).await?;
+        }
+        for call in calls {
+            let result = ToolResult::interrupted(&call, "the process ended while it was open");
+            self.log.emit(&scope, EventKind::CallFinished { result, ms: 0 }).await?;
+        }
+        let detail = "the process ended before the run did; the session goes on from what was logged";
+        let finished = EventKind::RunFinished {
+            outcome: Outcome::failed(FailReason::Interrupted, detail),
+            files: Vec::new(),
+            totals: spent,
+            ms: 0,
+            evidence: Vec::new(),
+            judge_changed: Vec::new(),
+        };
+        self.log.emit(&scope, finished).await?;
+        Ok(())
+    }
+
+    async fn note_model(&self) -> Result<(), EngineError> {
+        let now = self.parts.runtime.model().map(str::to_owned);
+        let was = self.look(|history| history.model().map(str::to_owned));
+        if let (Some(from), Some(to)) = (was, now)
+            && from != to
+        {
+            self.log.emit(&self.scope(None), EventKind::ModelSwitched { from, to }).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,367 @@
+//! What happens inside a run, from its first event to its last: workspace, iterations, validators, the end.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use windlass_core::budget::Limit;
+use windlass_core::event::EventKind;
+use windlass_core::gate::{PermissionGate, Place};
+use windlass_core::id::RunId;
+use windlass_core::message::{Message, ToolResult};
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::runtime::{Job, Outlet, RuntimeError, Stop};
+use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_core::validator::{CheckCtx, Evidence, Finding, Judgement, Report};
+use windlass_core::workspace::{Artifacts, FileChange, Isolation, Transaction};
+
+use super::Parts;
+use crate::account::OpenAccount;
+use crate::executor::{Executor, describe_panic, millis};
+use crate::run::{Halt, RunOutlet};
+
+/// How long a runtime may take to notice that it was told to end.
+const GRACE: Duration = Duration::from_millis(900);
+/// How long one validator may take.
+const VALIDATOR_TIME: Duration = Duration::from_secs(600);
+/// Findings of one validator that go back to the model.
+const MAX_FINDINGS: usize = 50;
+
+/// Everything one run needs.
+pub(super) struct Work {
+    pub(super) parts: Arc<Parts>,
+    pub(super) outlet: Arc<RunOutlet>,
+    pub(super) gate: Arc<Mutex<PermissionGate>>,
+    pub(super) artifacts: Arc<dyn Artifacts>,
+    pub(super) run: RunId,
+    pub(super) isolation: Isolation,
+    pub(super) yes: bool,
+    pub(super) prompt: Message,
+}
+
+/// What a run leaves behind for its terminal event.
+#[derive(Default)]
+struct Traces {
+    files: Vec<FileChange>,
+    evidence: Vec<Evidence>,
+}
+
+/// Why a run cannot simply go on.
+enum Ended {
+    /// It has an outcome.
+    With(Outcome),
+    /// It waits for a person; it has no outcome yet.
+    Open,
+}
+
+impl From<StoreError> for Ended {
+    fn from(err: StoreError) -> Self {
+        let advice = match err.kind {
+            StoreErrorKind::Full => "; free some space, then resume the session",
+            _ => "",
+        };
+        Self::With(Outcome::failed(FailReason::Store, format!("the session log could not be written: {err}{advice}")))
+    }
+}
+
+impl Work {
+    pub(super) async fn drive(self) {
+        let mut traces = Traces::default();
+        // The engine's own code must not leave a run without an end either.
+        let ended = match AssertUnwindSafe(self.work(&mut traces)).catch_unwind().await {
+            Ok(Ok(outcome)) | Ok(Err(Ended::With(outcome))) => outcome,
+            Ok(Err(Ended::Open)) => {
+                let _ = self.outlet.sync().await;
+                return;
+            }
+            Err(panic) => Outcome::failed(FailReason::Runtime, describe_panic(panic.as_ref())),
+        };
+        self.finish(ended, traces).await;
+    }
+
+    async fn work(&self, traces: &mut Traces) -> Result<Outcome, Ended> {
+        self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone() }).await?;
+        let transaction = match self.parts.workspaces.open(&self.run, self.isolation).await {
+            Ok(transaction) => transaction,
+            Err(err) => {
+                let reason = if err.isolation { FailReason::Isolation } else { FailReason::Runtime };
+                return Ok(Outcome::failed(reason, err.message));
+            }
+        };
+        let terms = transaction.terms();
+        let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.isolation != "none" };
+        self.outlet.emit(EventKind::TransactionOpened { terms }).await?;
+        let executor = self.executor(transaction.as_ref(), place);
+        let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
+        transaction.processes().stop_all().await;
+        let changes = std::mem::take(&mut *executor.changes.lock().unwrap_or_else(PoisonError::into_inner));
+        if !place.isolated {
+            traces.files = changes;
+            return outcome;
+        }
+        self.land_or_keep(transaction, outcome?, traces).await
+    }
+
+    async fn iterate(
+        &self,
+        executor: &Executor,
+        transaction: &dyn Transaction,
+        traces: &mut Traces,
+    ) -> Result<Outcome, Ended> {
+        let mut prompt = self.prompt.clone();
+        for iteration in 1_u32.. {
+            self.outlet.books.iteration_began();
+            self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
+            let stop = self.iteration(executor, &prompt, iteration).await?;
+            if matches!(stop, Stop::Paused { .. }) {
+                return Err(Ended::Open);
+            }
+            self.outlet.emit(EventKind::IterationFinished { iteration, stop: word(&stop).into() }).await?;
+            let outcome = outcome_of(stop)?;
+            if outcome != Outcome::Completed {
+                return Ok(outcome);
+            }
+            let Some(findings) = self.validate(transaction, traces).await? else { return Ok(Outcome::Completed) };
+            if self.outlet.books.budget().iterations.is_some_and(|max| iteration >= max) {
+                let detail = format!("the checks still fail after {iteration} iterations:\n{findings}");
+                return Ok(Outcome::failed(FailReason::Validation, detail));
+            }
+            prompt = Message::internal(format!("The checks do not pass yet. Fix this:\n{findings}"));
+            self.outlet.emit(EventKind::Said { message: prompt.clone() }).await?;
+        }
+        Ok(Outcome::BudgetExceeded { limit: Limit::Iterations })
+    }
+
+    /// One try of the runtime, under the time limit, whatever it does.
+    async fn iteration(&self, executor: &Executor, prompt: &Message, iteration: u32) -> Result<Stop, Ended> {
+        let outlet = self.outlet.as_ref();
+        let account = OpenAccount { books: &outlet.books, outlet };
+        let job = Job {
+            prompt,
+            iteration,
+            outlet,
+            toolbox: executor,
+            account: &account,
+            files: &executor.files,
+            processes: &executor.processes,
+            cancel: outlet.control.stop.clone(),
+        };
+        let running = AssertUnwindSafe(self.parts.runtime.run(job)).catch_unwind();
+        let mut running = std::pin::pin!(running);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut running => Some(ended),
+            () = self.until_told_to_end() => match outlet.control.halted() {
+                // Nothing is to be cleaned up: the run stays open around the ask.
+                Some(Halt::Paused(_)) => None,
+                _ => tokio::select! {
+                    biased;
+                    ended = &mut running => Some(ended),
+                    () = self.parts.clock.sleep(GRACE) => None,
+                },
+            },
+        };
+        let stop = match ended {
+            Some(Ok(Ok(stop))) => stop,
+            Some(Ok(Err(RuntimeError::Store(err)))) => return Err(err.into()),
+            Some(Ok(Err(RuntimeError::Other(detail)))) => Stop::Failed { reason: FailReason::Runtime, detail },
+            Some(Err(panic)) => Stop::Failed { reason: FailReason::Runtime, detail: describe_panic(panic.as_ref()) },
+            None => Stop::Cancelled,
+        };
+        match (outlet.control.halted(), stop) {
+            (Some(Halt::Paused(ask)), _) => Ok(Stop::Paused { ask }),
+            (Some(Halt::TimedOut), Stop::Cancelled) => Ok(Stop::OverBudget { limit: Limit::Time }),
+            (_, stop) => Ok(stop),
+        }
+    }
+
+    /// Returns when the run was told to end, or its time is up.
+    async fn until_told_to_end(&self) {
+        let told = self.outlet.control.stop.cancelled();
+        let mut told = std::pin::pin!(told);
+        loop {
+            let Some(left) = self.outlet.books.time_left() else { return told.await };
+            if left.is_zero() {
+                return self.outlet.control.halt(Halt::TimedOut);
+            }
+            // Waiting for a person stops the clock, so what is left is looked at again.
+            tokio::select! {
+                () = &mut told => return,
+                () = self.parts.clock.sleep(left) => {}
+            }
+        }
+    }
+
+    /// Runs the chain: `None` when nothing blocks, else the findings as a model reads them.
+    async fn validate(&self, transaction: &dyn Transaction, traces: &mut Traces) -> Result<Option<String>, Ended> {
+        if self.parts.validators.is_empty() {
+            return Ok(None);
+        }
+        let failed = |err: windlass_core::workspace::WorkspaceError| {
+            Ended::With(Outcome::failed(FailReason::Runtime, err.message))
+        };
+        transaction.freeze().await.map_err(failed)?;
+        let changes = transaction.changes().await.map_err(failed)?;
+        let tree_hash = transaction.tree_hash().await.map_err(failed)?;
+        let (files, processes) = (transaction.files(), transaction.processes());
+        traces.evidence.clear();
+        for validator in &self.parts.validators {
+            let name = validator.name().to_owned();
+            self.outlet.emit(EventKind::ValidationStarted { validator: name.clone() }).await?;
+            let ctx = CheckCtx {
+                files: &files,
+                processes: &processes,
+                changes: &changes,
+                deadline: VALIDATOR_TIME,
+                cancel: self.outlet.control.stop.child_token(),
+            };
+            let checked = tokio::select! {
+                checked = AssertUnwindSafe(validator.check(&ctx)).catch_unwind() => checked,
+                () = self.parts.clock.sleep(VALIDATOR_TIME) => Ok(Ok(unverifiable("it took too long".into()))),
+                () = self.outlet.control.stop.cancelled() => return Err(Ended::With(Outcome::Cancelled)),
+            };
+            let report = match checked {
+                Ok(Ok(report)) => report,
+                Ok(Err(err)) => unverifiable(err.to_string()),
+                Err(panic) => unverifiable(describe_panic(panic.as_ref())),
+            };
+            let blocking = validator.blocking();
+            let validated = EventKind::Validated { validator: name.clone(), blocking, report: report.clone() };
+            self.outlet.emit(validated).await?;
+            let judgement = report.judgement;
+            traces.evidence.push(Evidence { validator: name.clone(), judgement, tree_hash: tree_hash.clone() });
+            if blocking && judgement != Judgement::Pass {
+                return Ok(Some(list(&name, &report.findings)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn land_or_keep(
+        &self,
+        transaction: Box<dyn Transaction>,
+        outcome: Outcome,
+        traces: &mut Traces,
+    ) -> Result<Outcome, Ended> {
+        let failed = |reason, message| Ok(Outcome::failed(reason, message));
+        traces.files = match transaction.changes().await {
+            Ok(changes) => changes.into_iter().map(|change| FileChange { diff: None, ..change }).collect(),
+            Err(err) => return failed(FailReason::Runtime, err.message),
+        };
+        let tree_hash = transaction.tree_hash().await.ok().flatten();
+        if matches!(outcome, Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }) {
+            return match transaction.land().await {
+                Ok(landed) => {
+                    self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
+                    Ok(outcome)
+                }
+                Err(err) => failed(FailReason::LandingConflict, err.message),
+            };
+        }
+        if let Ok(Some(name)) = transaction.keep().await {
+            self.outlet.emit(EventKind::Kept { name }).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Closes what is open and says how it ended: the one terminal event.
+    async fn finish(&self, outcome: Outcome, traces: Traces) {
+        let open: Vec<_> = self.outlet.log.with_history(|history| history.open_calls().cloned().collect());
+        for call in open {
+            let result = ToolResult::interrupted(&call, "the run ended while it was open");
+            // A store that fails here fails below, too, where it is said.
+            let _ = self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await;
+        }
+        let finished = |outcome| EventKind::RunFinished {
+            outcome,
+            files: traces.files.clone(),
+            totals: self.outlet.books.spent(),
+            ms: millis(self.outlet.books.elapsed()),
+            evidence: traces.evidence.clone(),
+            judge_changed: Vec::new(),
+        };
+        let logged = match self.outlet.emit(finished(outcome.clone())).await {
+            Ok(_) => self.outlet.sync().await,
+            Err(err) => {
+                let outcome = match (outcome, Ended::from(err)) {
+                    (Outcome::Failed { reason: FailReason::Store, detail }, _) => {
+                        Outcome::failed(FailReason::Store, detail)
+                    }
+                    (_, Ended::With(outcome)) => outcome,
+                    (outcome, Ended::Open) => outcome,
+                };
+                self.outlet.log.show_unwritten(&self.outlet.scope, finished(outcome)).await;
+                return;
+            }
+        };
+        if let Err(err) = logged {
+            let text = format!("the end of the run may not survive a power cut: {err}");
+            let warned = EventKind::Warned { code: "store_not_synced".into(), text };
+            self.outlet.log.show_unwritten(&self.outlet.scope, warned).await;
+        }
+    }
+
+    fn executor(&self, transaction: &dyn Transaction, place: Place) -> Executor {
+        let parts = &self.parts;
+        Executor {
+            outlet: self.outlet.clone(),
+            tools: parts.tools.clone(),
+            schemas: parts.schemas.clone(),
+            gate: self.gate.clone(),
+            place,
+            files: transaction.files(),
+            processes: transaction.processes(),
+            artifacts: self.artifacts.clone(),
+            redactor: parts.redactor.clone(),
+            clock: parts.clock.clone(),
+            cancel: self.outlet.control.stop.clone(),
+            yes: self.yes,
+            changes: Mutex::default(),
+        }
+    }
+}
+
+fn outcome_of(stop: Stop) -> Result<Outcome, Ended> {
+    Ok(match stop {
+        Stop::Done => Outcome::Completed,
+        Stop::Refused { category, detail } => Outcome::Refused { category, detail },
+        Stop::OverBudget { limit: Limit::Time } => Outcome::TimedOut,
+        Stop::OverBudget { limit: Limit::Steps } => Outcome::MaxSteps,
+        Stop::OverBudget { limit } => Outcome::BudgetExceeded { limit },
+        Stop::Failed { reason, detail } => Outcome::failed(reason, detail),
+        Stop::Provider(err) => Outcome::failed(FailReason::Provider, format!("{}: {err}", err.kind.word())),
+        Stop::Cancelled => Outcome::Cancelled,
+        Stop::Paused { .. } => return Err(Ended::Open),
+    })
+}
+
+fn word(stop: &Stop) -> &'static str {
+    match stop {
+        Stop::Done => "done",
+        Stop::Refused { .. } => "refused",
+        Stop::OverBudget { .. } => "over_budget",
+        Stop::Failed { .. } => "failed",
+        Stop::Provider(_) => "provider",
+        Stop::Cancelled => "cancelled",
+        Stop::Paused { .. } => "paused",
+    }
+}
+
+fn unverifiable(message: String) -> Report {
+    let finding = Finding { path: String::new(), line: 0, message };
+    Report { judgement: Judgement::Unverifiable, findings: vec![finding] }
+}
+
+fn list(validator: &str, findings: &[Finding]) -> String {
+    let mut text = format!("{validator}:");
+    for finding in findings.iter().take(MAX_FINDINGS) {
+        text.push_str("\n- ");
+        match (finding.path.as_str(), finding.line) {
+            ("", _) => text.push_str(&finding.message),
+            (path, 0) => text.push_str(&format!("{path}: {}", finding.message)),
+            (path, line) => text.push_str(&format!("{path}:{line}: {}", finding.message)),
+        }
+    }
+    text
+}

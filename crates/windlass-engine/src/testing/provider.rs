@@ -1,0 +1,87 @@
+//! A model that says what it was told to say.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt;
+use serde_json::Value;
+use windlass_core::BoxStream;
+use windlass_core::budget::{Price, Usage};
+use windlass_core::history::unpaired;
+use windlass_core::message::Message;
+use windlass_core::provider::{Chunk, EndReason, ModelFacts, Provider, ProviderError, Request};
+
+type Answer = Vec<Result<Chunk, ProviderError>>;
+
+/// Plays one scripted answer for each request and keeps what it was asked.
+#[derive(Clone)]
+pub struct ScriptedProvider {
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    asked: Arc<Mutex<Vec<Vec<Message>>>>,
+    facts: ModelFacts,
+}
+
+impl ScriptedProvider {
+    /// These answers, in order; asked for more, it fails as an upstream that is gone.
+    #[must_use]
+    pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let facts = ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() };
+        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), asked: Arc::default(), facts }
+    }
+
+    /// The same, with other facts about its model.
+    #[must_use]
+    pub fn with_facts(self, facts: ModelFacts) -> Self {
+        Self { facts, ..self }
+    }
+
+    /// The messages of each request so far.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Vec<Message>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// An answer in words.
+#[must_use]
+pub fn says(text: &str) -> Answer {
+    vec![
+        Ok(Chunk::Text(text.to_owned())),
+        Ok(Chunk::Usage(Usage { input: 10, output: 5, ..Usage::default() })),
+        Ok(Chunk::End(EndReason::Done)),
+    ]
+}
+
+/// An answer that calls one tool.
+#[must_use]
+pub fn call(id: &str, name: &str, args: &Value) -> Answer {
+    vec![
+        Ok(Chunk::CallStart { index: 0, id: id.to_owned(), name: name.to_owned() }),
+        Ok(Chunk::CallArgs { index: 0, json: args.to_string() }),
+        Ok(Chunk::Usage(Usage { input: 10, output: 5, ..Usage::default() })),
+        Ok(Chunk::End(EndReason::ToolCalls)),
+    ]
+}
+
+impl Provider for ScriptedProvider {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn facts(&self, _model: &str) -> ModelFacts {
+        self.facts.clone()
+    }
+
+    fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
+        // What a vendor would answer with status 400 is a defect of the engine: be at least as strict.
+        assert_eq!(unpaired(request.history), None, "the engine sent an unpaired call");
+        let messages = request.history.iter().map(|entry| Message::clone(entry)).collect();
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(messages);
+        let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let answer = answer.unwrap_or_else(|| {
+            let kind = windlass_core::provider::ProviderErrorKind::ModelNotFound;
+            vec![Err(ProviderError { kind, message: "the script is over".into(), status: None })]
+        });
+        futures_util::stream::iter(answer).boxed()
+    }
+}

@@ -1,0 +1,151 @@
+//! Sessions in memory, with faults on request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt;
+use windlass_core::event::{Event, EventKind};
+use windlass_core::id::SessionId;
+use windlass_core::store::{LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind};
+use windlass_core::{BoxFuture, BoxStream};
+
+/// Sessions in memory. Clones share them.
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    sessions: Arc<Mutex<HashMap<SessionId, Vec<String>>>>,
+    fault: Arc<Mutex<Option<StoreFault>>>,
+    syncs: Arc<Mutex<u64>>,
+}
+
+/// When writing fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreFault {
+    /// From this append on (counted from 1), there is no space.
+    FullAt(u64),
+    /// Every sync fails.
+    Sync,
+}
+
+impl MemoryStore {
+    /// From now on, fail like this.
+    pub fn fail(&self, fault: StoreFault) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+    }
+
+    /// The lines of a session.
+    #[must_use]
+    pub fn lines(&self, session: &SessionId) -> Vec<String> {
+        self.lock().get(session).cloned().unwrap_or_default()
+    }
+
+    /// Puts lines in the place of a session's log, as another process would have left them.
+    pub fn put(&self, session: &SessionId, lines: Vec<String>) {
+        self.lock().insert(session.clone(), lines);
+    }
+
+    /// How often anything was synced.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        *self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Vec<String>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn events(&self, session: &SessionId) -> Result<Vec<Event>, StoreError> {
+        let lines = self.lock().get(session).cloned().ok_or_else(|| not_found(session))?;
+        let parse = |line: &String| {
+            serde_json::from_str(line).map_err(|err| StoreError::new(StoreErrorKind::Damaged, err.to_string()))
+        };
+        lines.iter().map(parse).collect()
+    }
+}
+
+fn not_found(session: &SessionId) -> StoreError {
+    StoreError::new(StoreErrorKind::NotFound, format!("there is no session `{session}`"))
+}
+
+impl SessionStore for MemoryStore {
+    fn open_writer<'a>(&'a self, session: &'a SessionId, how: OpenLog) -> BoxFuture<'a, Result<OpenedLog, StoreError>> {
+        Box::pin(async move {
+            let mut sessions = self.lock();
+            match (how, sessions.contains_key(session)) {
+                (OpenLog::New, true) => return Err(StoreError::new(StoreErrorKind::Exists, "it exists already")),
+                (OpenLog::Existing, false) => return Err(not_found(session)),
+                (OpenLog::New, false) => {
+                    sessions.insert(session.clone(), Vec::new());
+                }
+                (OpenLog::Existing, true) => {}
+            }
+            drop(sessions);
+            let writer = Box::new(Writer { store: self.clone(), session: session.clone() });
+            Ok(OpenedLog { writer, notices: Vec::new() })
+        })
+    }
+
+    fn read<'a>(&'a self, session: &'a SessionId, from_seq: u64) -> BoxStream<'a, Result<Event, StoreError>> {
+        let events = match self.events(session) {
+            Ok(events) => events.into_iter().filter(|event| event.order.seq() >= Some(from_seq)).map(Ok).collect(),
+            Err(err) => vec![Err(err)],
+        };
+        futures_util::stream::iter(events).boxed()
+    }
+
+    fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>> {
+        let mut ids: Vec<SessionId> = self.lock().keys().cloned().collect();
+        ids.sort_by(|a, b| b.cmp(a));
+        let heads = ids.into_iter().filter_map(|id| {
+            let events = match self.events(&id) {
+                Ok(events) => events,
+                Err(err) => return Some(Err(err)),
+            };
+            let (first, last) = (events.first()?, events.last()?);
+            let EventKind::SessionOpened { workspace, .. } = &first.kind else { return None };
+            let title = events.iter().find_map(|event| match &event.kind {
+                EventKind::RunStarted { prompt } => Some(prompt.text()),
+                _ => None,
+            });
+            let (opened, last, count) = (first.at, last.at, events.len() as u64);
+            let workspace = workspace.clone();
+            Some(Ok(SessionHead { id, opened, last, workspace, title: title.unwrap_or_default(), events: count }))
+        });
+        futures_util::stream::iter(heads.collect::<Vec<_>>()).boxed()
+    }
+
+    fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.lock().remove(session).map(|_| ()).ok_or_else(|| not_found(session)) })
+    }
+}
+
+struct Writer {
+    store: MemoryStore,
+    session: SessionId,
+}
+
+impl LogWriter for Writer {
+    fn append<'a>(&'a mut self, event: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let fault = *self.store.fault.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sessions = self.store.lock();
+            let lines = sessions.get_mut(&self.session).ok_or_else(|| not_found(&self.session))?;
+            let next = lines.len() as u64 + 1;
+            if matches!(fault, Some(StoreFault::FullAt(at)) if next >= at) {
+                return Err(StoreError::new(StoreErrorKind::Full, "no space is left"));
+            }
+            assert_eq!(event.order.seq(), Some(next), "the engine left a gap in the log");
+            lines.push(line.to_owned());
+            Ok(())
+        })
+    }
+
+    fn sync(&mut self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            *self.store.syncs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            match *self.store.fault.lock().unwrap_or_else(PoisonError::into_inner) {
+                Some(StoreFault::Sync) => Err(StoreError::new(StoreErrorKind::Io, "the disk does not answer")),
+                _ => Ok(()),
+            }
+        })
+    }
+}

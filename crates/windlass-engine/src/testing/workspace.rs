@@ -1,0 +1,186 @@
+//! A workspace without a machine: no files, no processes, artifacts in memory.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use windlass_core::id::{ArtifactId, RunId};
+use windlass_core::message::ArtifactRef;
+use windlass_core::workspace::*;
+use windlass_core::{BoxFuture, CancellationToken};
+
+/// Opens workspaces that hold nothing, under the terms it is given.
+#[derive(Debug, Clone)]
+pub struct MemoryWorkspaces {
+    /// What runs are told is in force.
+    pub terms: Terms,
+}
+
+impl Default for MemoryWorkspaces {
+    fn default() -> Self {
+        let word = |text: &str| text.to_owned();
+        Self {
+            terms: Terms {
+                strategy: word("in_place"),
+                isolation: word("none"),
+                metering: word("wire"),
+                gate: word("per_call"),
+                network: word("open"),
+            },
+        }
+    }
+}
+
+impl Workspaces for MemoryWorkspaces {
+    fn open<'a>(
+        &'a self,
+        _run: &'a RunId,
+        _how: Isolation,
+    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+        let transaction = Nothing { terms: self.terms.clone() };
+        Box::pin(async move { Ok(Box::new(transaction) as Box<dyn Transaction>) })
+    }
+}
+
+struct Nothing {
+    terms: Terms,
+}
+
+impl Transaction for Nothing {
+    fn terms(&self) -> Terms {
+        self.terms.clone()
+    }
+    fn files(&self) -> Arc<dyn Files> {
+        Arc::new(Empty)
+    }
+    fn processes(&self) -> Arc<dyn Processes> {
+        Arc::new(Empty)
+    }
+    fn changes(&self) -> BoxFuture<'_, Result<Vec<FileChange>, WorkspaceError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn tree_hash(&self) -> BoxFuture<'_, Result<Option<String>, WorkspaceError>> {
+        Box::pin(async { Ok(Some("empty".into())) })
+    }
+    fn land(self: Box<Self>) -> BoxFuture<'static, Result<Landed, WorkspaceError>> {
+        Box::pin(async { Ok(Landed::default()) })
+    }
+    fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
+        Box::pin(async { Ok(Some("kept".into())) })
+    }
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+struct Empty;
+
+fn nothing<T>() -> Result<T, FileError> {
+    Err(FileError { kind: FileErrorKind::NotFound, message: "this workspace holds nothing".into() })
+}
+
+fn no_process<T>() -> Result<T, ProcessError> {
+    Err(ProcessError("this workspace runs nothing".into()))
+}
+
+impl Files for Empty {
+    fn root(&self) -> &Path {
+        Path::new("/workspace")
+    }
+    fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
+        Ok(Resolved { path: path.to_owned(), inside: !path.starts_with('/'), kind: None })
+    }
+    fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
+        nothing()
+    }
+    fn read_range(&self, _: &str, _: u64, _: u64) -> Result<Vec<u8>, FileError> {
+        nothing()
+    }
+    fn stat(&self, _: &str) -> Result<FileStat, FileError> {
+        nothing()
+    }
+    fn write(&self, _: &str, _: &[u8]) -> Result<(), FileError> {
+        nothing()
+    }
+    fn remove(&self, _: &str) -> Result<(), FileError> {
+        nothing()
+    }
+    fn rename(&self, _: &str, _: &str, _: bool) -> Result<(), FileError> {
+        nothing()
+    }
+    fn list(&self, _: &str, _: usize) -> Result<Listing, FileError> {
+        nothing()
+    }
+    fn find(&self, _: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
+        nothing()
+    }
+    fn grep(&self, _: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
+        nothing()
+    }
+}
+
+impl Processes for Empty {
+    fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        Box::pin(async { no_process() })
+    }
+    fn start(&self, _: Command) -> Result<JobId, ProcessError> {
+        no_process()
+    }
+    fn poll(&self, _: &JobId, _: u64, _: usize) -> Result<JobOutput, ProcessError> {
+        no_process()
+    }
+    fn stop<'a>(&'a self, _: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        Box::pin(async { no_process() })
+    }
+    fn stop_all(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Large results in memory.
+#[derive(Clone, Default)]
+pub struct MemoryArtifacts(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl MemoryArtifacts {
+    fn store(&self, bytes: Vec<u8>) -> ArtifactRef {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = ArtifactRef { id: ArtifactId::nth(all.len() as u64, 0), bytes: bytes.len() as u64 };
+        all.push(bytes);
+        stored
+    }
+}
+
+impl Artifacts for MemoryArtifacts {
+    fn put(&self, bytes: &[u8]) -> Result<ArtifactRef, ArtifactError> {
+        Ok(self.store(bytes.to_vec()))
+    }
+
+    fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError> {
+        Ok(Box::new(Open { to: self.clone(), bytes: Vec::new() }))
+    }
+
+    fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.iter().enumerate().find(|(n, _)| ArtifactId::nth(*n as u64, 0) == *id);
+        let (_, bytes) = known.ok_or_else(|| ArtifactError(format!("there is no artifact `{id}`")))?;
+        let range = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(bytes[range(offset)..range(offset.saturating_add(len))].to_vec())
+    }
+}
+
+struct Open {
+    to: MemoryArtifacts,
+    bytes: Vec<u8>,
+}
+
+impl ArtifactWriter for Open {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+    fn finish(self: Box<Self>) -> Result<ArtifactRef, ArtifactError> {
+        Ok(self.to.store(self.bytes))
+    }
+}

@@ -1,0 +1,203 @@
+//! Exactly one terminal event, whatever happens.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use windlass_core::budget::Budget;
+use windlass_core::event::EventKind;
+use windlass_core::message::{ErrorCategory, Message};
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::provider::{Chunk, EndReason, ProviderError, ProviderErrorKind};
+use windlass_core::runtime::RunMode;
+use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
+use windlass_core::{BoxFuture, clock::Clock};
+use windlass_engine::testing::{StoreFault, call, says};
+use windlass_engine::{OnAsk, Open};
+
+use crate::lab::{Lab, SECOND, calls};
+
+#[tokio::test]
+async fn a_panicking_tool_is_a_failed_call() {
+    let ran = Lab::new(vec![call("1", "boom", &json!({})), says("ok")]).run().await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(ran.results()[0].0, "Error [exception]: it panicked: a tool fell over");
+}
+
+#[tokio::test]
+async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
+    for name in ["slow", "stuck"] {
+        let lab = Lab::new(vec![calls(&[("1", name, json!({})), ("2", "look", json!({"path": "a"}))])]);
+        let session = lab.open().await;
+        let handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+        let canceller = handle.canceller();
+        while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
+            tokio::task::yield_now().await;
+        }
+        canceller.cancel();
+        let began = lab.clock.monotonic();
+        let ran = lab.watch(handle).await;
+        assert_eq!(*ran.outcome(), Outcome::Cancelled, "{name}");
+        assert!(lab.clock.monotonic() - began < SECOND, "{name}");
+        let errors: Vec<_> = ran.results().into_iter().map(|(_, error)| error).collect();
+        assert_eq!(errors, [Some(ErrorCategory::Interrupted); 2], "{name}");
+        // The next prompt of the same session is valid.
+        assert_eq!(session.look(|history| windlass_core::history::unpaired(&history.entries())), None);
+    }
+}
+
+#[tokio::test]
+async fn time_ends_a_run_also_inside_a_call() {
+    let mut lab = Lab::new(vec![call("1", "stuck", &json!({}))]);
+    lab.options.budget = Budget { seconds: Some(5), ..Budget::default() };
+    let ran = lab.run().await;
+    assert_eq!(*ran.outcome(), Outcome::TimedOut);
+    assert!(lab.clock.monotonic() < 7 * SECOND);
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_the_run_clearly_at_every_event_and_keeps_what_was_written() {
+    for at in 2..12 {
+        let lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("done")]);
+        let session = lab.open().await;
+        lab.store.fail(StoreFault::FullAt(at));
+        let ran = lab.run_in(&session).await;
+        let Outcome::Failed { reason: FailReason::Store, detail } = ran.outcome() else {
+            assert!(at > 10, "{at}: {:?}", ran.outcome());
+            continue;
+        };
+        assert!(detail.contains("free some space"), "{detail}");
+        assert_eq!(lab.store.lines(session.id()).len() as u64, at - 1);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_does_not_sync_stops_before_the_effect() {
+    let lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("done")]);
+    let session = lab.open().await;
+    lab.store.fail(StoreFault::Sync);
+    let ran = lab.run_in(&session).await;
+    assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Store, .. }));
+    assert!(ran.results().is_empty(), "{:?}", ran.results());
+}
+
+#[tokio::test]
+async fn cutting_the_stream_anywhere_gives_one_end() {
+    let text = "x".repeat(60);
+    for cut in 0..text.len() {
+        let mut answers = Vec::new();
+        for _ in 0..4 {
+            let mut chunks: Vec<_> = text[..cut].chars().map(|c| Ok(Chunk::Text(c.to_string()))).collect();
+            if cut % 2 == 0 {
+                let kind = ProviderErrorKind::Network;
+                chunks.push(Err(ProviderError { kind, message: "cut".into(), status: None }));
+            }
+            answers.push(chunks);
+        }
+        let ran = Lab::new(answers).run().await;
+        assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Provider, .. }), "{cut}");
+        assert_eq!(ran.deltas().len(), cut, "no text is shown twice");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_ends_after_one_model_call() {
+    let refusal = vec![Ok(Chunk::Text("I will not".into())), Ok(Chunk::End(EndReason::Refused))];
+    let lab = Lab::new(vec![refusal]);
+    let ran = lab.run().await;
+    assert!(matches!(ran.outcome(), Outcome::Refused { detail, .. } if detail == "I will not"));
+    assert_eq!(lab.provider.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_pause_leaves_the_run_open_and_the_next_writer_closes_it() {
+    let mut lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("then this")]);
+    lab.options.yes = false;
+    lab.gate.mode = windlass_core::gate::Mode::Ask;
+    lab.options.on_ask = OnAsk::Pause;
+    let session = lab.open().await;
+    let ran = lab.run_in(&session).await;
+    assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"));
+    assert_eq!(session.look(|history| history.open_asks().len()), 1);
+    let id = session.id().clone();
+    drop(session);
+
+    let session = lab.engine().open(Open::Resume(id), RunMode::Full).await.unwrap();
+    assert_eq!(session.look(|history| history.open_run().cloned()), None);
+    let ran = lab.run_in(&session).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    let asked = lab.provider.asked();
+    assert!(format!("{:?}", asked.last()).contains("it may have happened"));
+}
+
+#[tokio::test]
+async fn a_session_killed_at_any_event_resumes_with_a_valid_history() {
+    let script =
+        || vec![calls(&[("1", "write", json!({"path": "a"})), ("2", "look", json!({"path": "b"}))]), says("done")];
+    let lab = Lab::new(script());
+    let session = lab.open().await;
+    lab.run_in(&session).await;
+    let lines = lab.store.lines(session.id());
+    for keep in 1..=lines.len() {
+        let lab = Lab::new(script());
+        lab.store.put(session.id(), lines[..keep].to_vec());
+        let resumed = lab.engine().open(Open::Resume(session.id().clone()), RunMode::Full).await.unwrap();
+        let ran = lab.run_in(&resumed).await;
+        assert_eq!(*ran.outcome(), Outcome::Completed, "killed after {keep}");
+        let ends = lab.store.lines(session.id()).iter().filter(|l| l.contains("\"kind\":\"run_finished\"")).count();
+        assert_eq!(ends, if keep == 1 { 1 } else { 2 }, "killed after {keep}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_does_one_run_at_a_time() {
+    let lab = Lab::new(vec![call("1", "stuck", &json!({})), says("x")]);
+    let session = lab.open().await;
+    let first = session.run(Message::user("go"), lab.options.clone()).unwrap();
+    assert!(session.run(Message::user("go"), lab.options.clone()).is_err());
+    drop(first);
+}
+
+struct Script(std::sync::Mutex<Vec<Judgement>>);
+
+impl Validator for Script {
+    fn name(&self) -> &str {
+        "check"
+    }
+    fn check<'a>(&'a self, _: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
+        let judgement = self.0.lock().unwrap().remove(0);
+        let finding = Finding { path: "a.rs".into(), line: 3, message: "expected `;`".into() };
+        Box::pin(async move { Ok(Report { judgement, findings: vec![finding] }) })
+    }
+}
+
+#[tokio::test]
+async fn findings_go_back_to_the_model_until_the_checks_pass() {
+    let mut lab = Lab::new(vec![says("done"), says("now done")]);
+    lab.validators = vec![Arc::new(Script(vec![Judgement::Fail, Judgement::Pass].into()))];
+    let ran = lab.run().await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(ran.count("iteration_started"), 2);
+    assert!(format!("{:?}", lab.provider.asked()[1]).contains("a.rs:3: expected `;`"));
+
+    let mut lab = Lab::new(vec![says("done")]);
+    lab.validators = vec![Arc::new(Script(vec![Judgement::Unverifiable].into()))];
+    lab.options.budget = Budget { iterations: Some(1), ..Budget::default() };
+    let ran = lab.run().await;
+    assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Validation, .. }), "never counted as a pass");
+    let evidence = ran.events.iter().any(|event| match &event.kind {
+        EventKind::RunFinished { evidence, .. } => evidence.len() == 1,
+        _ => false,
+    });
+    assert!(evidence);
+}
+
+#[tokio::test]
+async fn an_isolated_run_lands_when_it_is_done_and_is_kept_when_not() {
+    let mut lab = Lab::new(vec![says("done")]);
+    lab.workspaces.terms.strategy = "overlay".into();
+    assert_eq!(lab.run().await.count("landed"), 1);
+    let mut lab = Lab::new(vec![vec![]]);
+    lab.workspaces.terms.strategy = "overlay".into();
+    let ran = lab.run().await;
+    assert_eq!((ran.count("landed"), ran.count("kept")), (0, 1));
+}

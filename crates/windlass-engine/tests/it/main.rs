@@ -1,0 +1,9 @@
+//! Behaviour of the engine, through its public door and the fakes it ships.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod endings;
+mod lab;
+mod people;
+mod providers;
+mod scenarios;
+mod steps;

@@ -1,0 +1,75 @@
+//! Retries: how long, how often, and that nothing is shown or run twice.
+
+use std::time::Duration;
+
+use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::provider::{Chunk, ProviderError, ProviderErrorKind};
+use windlass_engine::testing::says;
+
+use crate::lab::{Lab, SECOND};
+
+fn fails(kind: ProviderErrorKind) -> Vec<Result<Chunk, ProviderError>> {
+    vec![Err(ProviderError { kind, message: "no".into(), status: Some(429) })]
+}
+
+#[tokio::test]
+async fn retry_after_is_waited_for() {
+    let slow = ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(2)) };
+    let lab = Lab::new(vec![fails(slow), says("hello")]);
+    let ran = lab.run().await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    let waited = lab.clock.monotonic();
+    assert!(waited >= 2 * SECOND && waited < 3 * SECOND, "{waited:?}");
+    let said = ran.events.iter().any(|event| matches!(&event.kind, EventKind::Waited { ms: 2_000, attempt: 2, .. }));
+    assert!(said);
+}
+
+#[tokio::test]
+async fn each_kind_is_tried_as_often_as_it_deserves() {
+    let none = || None;
+    for (kind, tries) in [
+        (ProviderErrorKind::RateLimited { retry_after: none() }, 6),
+        (ProviderErrorKind::Unavailable { retry_after: none() }, 4),
+        (ProviderErrorKind::Network, 4),
+        (ProviderErrorKind::InvalidResponse, 2),
+        (ProviderErrorKind::InvalidRequest, 1),
+        (ProviderErrorKind::Authentication, 1),
+        (ProviderErrorKind::ModelNotFound, 1),
+        (ProviderErrorKind::ContextLength, 1),
+    ] {
+        let lab = Lab::new((0..10).map(|_| fails(kind.clone())).collect());
+        let ran = lab.run().await;
+        assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Provider, .. }), "{kind:?}");
+        assert_eq!(lab.provider.asked().len(), tries, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_retry_after_a_partial_stream_duplicates_no_text_and_books_what_was_used() {
+    let cut = vec![Ok(Chunk::Text("Hello wo".into())), fails(ProviderErrorKind::Network).remove(0)];
+    let lab = Lab::new(vec![cut, says("Hello world")]);
+    let ran = lab.run().await;
+    assert_eq!(ran.deltas(), "Hello world");
+    let spent: Vec<bool> = ran
+        .events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Spent { estimated, .. } => Some(*estimated),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(spent, [true, false]);
+    assert_eq!(ran.count("said"), 1);
+}
+
+#[tokio::test]
+async fn waiting_does_not_outlive_the_time_limit() {
+    let slow = || ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(100)) };
+    let mut lab = Lab::new(vec![fails(slow()), fails(slow()), says("late")]);
+    lab.options.budget.seconds = Some(150);
+    let ran = lab.run().await;
+    assert_eq!(*ran.outcome(), Outcome::TimedOut);
+    assert!(lab.clock.monotonic() < 152 * SECOND);
+}
