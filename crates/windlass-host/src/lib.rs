@@ -4,13 +4,14 @@
 //! searches are in `search`. [`exec`] runs commands, each in a group of its own, bounded in time and memory;
 //! [`git`] asks the git program through it. [`transaction`] is one run's view of the workspace, in place.
 //! [`session_log`] keeps events and [`artifact`] large results. [`config`] reads settings with the origin of
-//! every value, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
+//! every value, [`edit`] works out what an edit or a patch makes of a text, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
 //!
 //! Nothing here reads the environment, prints, installs signal handlers or judges what may be done.
 
 pub mod artifact;
 pub mod clock;
 pub mod config;
+pub mod edit;
 pub mod exec;
 pub mod git;
 mod private;

@@ -1,0 +1,160 @@
+//! The difference between two texts as a unified diff with counts, in bounded time and size.
+//!
+//! For reading by people and models. Never meant to be exact on huge changes: those are summarised.
+
+use std::time::Duration;
+
+use similar::{ChangeTag, TextDiff};
+
+use super::text::{Line, lines};
+
+/// Changed stretches with more lines than this are counted, not compared.
+const MAX_LINES: usize = 20_000;
+/// Comparing stops refining after this time; the result is still a correct diff, only longer.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Unchanged lines shown around a change.
+const CONTEXT: usize = 3;
+/// A longer line is cut in the diff.
+const MAX_LINE: usize = 2_000;
+
+/// A unified diff and its counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diff {
+    /// The text; ends with a note when it was cut.
+    pub text: String,
+    /// Lines only in the new text.
+    pub added: usize,
+    /// Lines only in the old text.
+    pub removed: usize,
+    /// Whether `text` leaves something out.
+    pub cut: bool,
+}
+
+/// The difference from `before` to `after`, with at most about `max_bytes` of diff text.
+/// The names are printed as given; a created or deleted file passes `/dev/null` for one of them.
+pub fn unified(old_name: &str, new_name: &str, before: &str, after: &str, max_bytes: usize) -> Diff {
+    let (old, new) = (lines(before), lines(after));
+    let same_start = old.iter().zip(&new).take_while(|(a, b)| same(a, b)).count();
+    let (old_rest, new_rest) = (&old[same_start..], &new[same_start..]);
+    let same_end = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(a, b)| same(a, b)).count();
+    let (removed, added) = (old_rest.len() - same_end, new_rest.len() - same_end);
+    let mut text = format!("--- {old_name}\n+++ {new_name}\n");
+    if removed == 0 && added == 0 {
+        return Diff { text: String::new(), added, removed, cut: false };
+    }
+    if removed + added > MAX_LINES {
+        let at = same_start + 1;
+        text.push_str(&format!("@@ from line {at}: {removed} lines give way to {added}; too many to show @@\n"));
+        return Diff { text, added, removed, cut: true };
+    }
+    // Only the stretch that changed is compared, with its context, so that the cost does not grow with the file.
+    let first = same_start.saturating_sub(CONTEXT);
+    let keep_end = same_end.min(CONTEXT);
+    let old_part = raw(before, &old[first..old.len() - same_end + keep_end]);
+    let new_part = raw(after, &new[first..new.len() - same_end + keep_end]);
+    compare(text, &old_part, &new_part, first, max_bytes)
+}
+
+fn same(a: &Line<'_>, b: &Line<'_>) -> bool {
+    a.text == b.text && a.ending == b.ending
+}
+
+fn raw<'a>(content: &'a str, lines: &[Line<'_>]) -> Vec<&'a str> {
+    lines.iter().map(|line| &content[line.start..line.end()]).collect()
+}
+
+fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_bytes: usize) -> Diff {
+    let diff = TextDiff::configure().timeout(PATIENCE).diff_slices(old, new);
+    let mut result = Diff { text: String::new(), added: 0, removed: 0, cut: false };
+    for change in diff.iter_all_changes() {
+        match change.tag() {
+            ChangeTag::Insert => result.added += 1,
+            ChangeTag::Delete => result.removed += 1,
+            ChangeTag::Equal => {}
+        }
+    }
+    for group in diff.grouped_ops(CONTEXT) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let (old_range, new_range) =
+            (first.old_range().start..last.old_range().end, first.new_range().start..last.new_range().end);
+        text.push_str(&format!("@@ -{} +{} @@\n", place(&old_range, offset), place(&new_range, offset)));
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            if text.len() >= max_bytes {
+                text.push_str("… (diff cut here)\n");
+                return Diff { text, cut: true, ..result };
+            }
+            result.cut |= push(&mut text, change.tag(), change.value());
+        }
+    }
+    Diff { text, ..result }
+}
+
+fn place(range: &std::ops::Range<usize>, offset: usize) -> String {
+    match range.len() {
+        0 => format!("{},0", range.start + offset),
+        1 => format!("{}", range.start + offset + 1),
+        count => format!("{},{count}", range.start + offset + 1),
+    }
+}
+
+fn push(text: &mut String, tag: ChangeTag, line: &str) -> bool {
+    text.push(match tag {
+        ChangeTag::Insert => '+',
+        ChangeTag::Delete => '-',
+        ChangeTag::Equal => ' ',
+    });
+    let body = line.strip_suffix('\n').unwrap_or(line);
+    let shown = super::nearest::cut(body, MAX_LINE);
+    text.push_str(shown);
+    let cut = shown.len() < body.len();
+    if cut {
+        text.push_str(" …");
+    }
+    text.push('\n');
+    if body.len() == line.len() && !line.ends_with('\r') {
+        text.push_str("\\ No newline at end of file\n");
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(before: &str, after: &str, expect: &str) {
+        let diff = unified("a/f", "b/f", before, after, 10_000);
+        assert_eq!(format!("+{} -{}\n{}", diff.added, diff.removed, diff.text), expect);
+    }
+
+    #[test]
+    fn a_change_is_shown_with_its_context() {
+        check(
+            "1\n2\n3\n4\n5\n6\n7\n8\n9\n",
+            "1\n2\n3\n4\nX\n6\n7\n8\n9\n",
+            "+1 -1\n--- a/f\n+++ b/f\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+X\n 6\n 7\n 8\n",
+        );
+    }
+
+    #[test]
+    fn new_files_final_newlines_and_sameness() {
+        check("", "a\n", "+1 -0\n--- a/f\n+++ b/f\n@@ -0,0 +1 @@\n+a\n");
+        check("a", "a\n", "+1 -1\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
+        check("a\n", "a\n", "+0 -0\n");
+    }
+
+    #[test]
+    fn a_long_diff_is_cut_and_still_counted() {
+        let after: String = (0..1000).map(|n| format!("line {n}\n")).collect();
+        let diff = unified("/dev/null", "b/f", "", &after, 200);
+        assert_eq!((diff.added, diff.cut), (1000, true));
+        assert!(diff.text.len() < 300);
+    }
+
+    #[test]
+    fn a_huge_change_is_summarised() {
+        let diff = unified("a/f", "b/f", &"a\n".repeat(200_000), &"b\n".repeat(300_000), 10_000);
+        assert_eq!((diff.added, diff.removed, diff.cut), (300_000, 200_000, true));
+        assert!(diff.text.contains("200000 lines give way to 300000"));
+    }
+}

@@ -1,0 +1,297 @@
+//! Search and replace: finds the one place an edit means and puts the new text there.
+//!
+//! Looks exactly first, then without regard to line endings, to trailing spaces, to indentation.
+//! Never applies anything fuzzier, never chooses between two places, never changes bytes outside the match.
+
+use memchr::memmem::Finder;
+
+use super::nearest::{Nearest, nearest};
+use super::reindent::reindent;
+use super::text::{Ending, Line, ending_for, lines, with_endings};
+
+/// Places counted before "more than" is said.
+const MAX_COUNTED: usize = 1000;
+/// Line numbers listed in an error or a report.
+const MAX_LISTED: usize = 20;
+
+/// One replacement.
+#[derive(Debug, Clone, Copy)]
+pub struct Edit<'a> {
+    /// The text to find.
+    pub old: &'a str,
+    /// The text to put in its place.
+    pub new: &'a str,
+    /// Replace every place instead of requiring exactly one.
+    pub replace_all: bool,
+}
+
+/// How the text was recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// Character for character.
+    Exact,
+    /// Apart from line endings.
+    LineEndings,
+    /// Apart from spaces at the ends of lines.
+    TrailingSpace,
+    /// Apart from indentation; the new text was re-indented to fit.
+    Indentation,
+}
+
+/// What an edit did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The whole text afterwards.
+    pub content: String,
+    /// How many places were replaced.
+    pub count: usize,
+    /// Line numbers of the first places, in the text before the edit.
+    pub lines: Vec<usize>,
+    /// How the text was recognised.
+    pub how: How,
+}
+
+/// Why an edit was not made. Nothing is changed in any of these cases.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// There is nothing to look for.
+    #[error("`old` is empty; give the text to replace, or write the whole file instead")]
+    EmptyOld,
+    /// The replacement is what is replaced.
+    #[error("`old` and `new` are the same text; nothing would change")]
+    SameText,
+    /// The replacement left the file as it was.
+    #[error("the edit would leave the file exactly as it is")]
+    NoChange,
+    /// The text is not in the file.
+    #[error("`old` was not found{}", shown(.nearest))]
+    Missing {
+        /// What comes closest.
+        nearest: Option<Nearest>,
+    },
+    /// The text is in the file more than once.
+    #[error(
+        "`old` occurs {}{count} times (lines {}); include more surrounding lines so that it occurs once, or set replace_all",
+        if *.more { "more than " } else { "" }, listed(.lines, *.count)
+    )]
+    Ambiguous {
+        /// How many places there are, as far as counted.
+        count: usize,
+        /// Whether counting stopped early.
+        more: bool,
+        /// Line numbers of the first places.
+        lines: Vec<usize>,
+    },
+}
+
+fn shown(nearest: &Option<Nearest>) -> String {
+    match nearest {
+        Some(nearest) => format!("; {nearest}"),
+        None => "; nothing in the file resembles it, so read the file again".to_owned(),
+    }
+}
+
+fn listed(lines: &[usize], count: usize) -> String {
+    let mut text = lines.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if count > lines.len() {
+        text.push_str(", …");
+    }
+    text
+}
+
+/// Makes one edit.
+pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
+    if edit.old.is_empty() {
+        return Err(EditError::EmptyOld);
+    }
+    if edit.old == edit.new {
+        return Err(EditError::SameText);
+    }
+    let file = File { content, lines: lines(content) };
+    for how in [How::Exact, How::LineEndings, How::TrailingSpace, How::Indentation] {
+        let places = match how {
+            How::Exact => file.exact(edit),
+            How::LineEndings => file.any_endings(edit),
+            How::TrailingSpace | How::Indentation => file.whole_lines(edit, how),
+        };
+        if !places.is_empty() {
+            return file.replace(edit, &places, how);
+        }
+    }
+    let wanted: Vec<&str> = lines(edit.old).iter().map(|line| line.text).collect();
+    Err(EditError::Missing { nearest: nearest(&file.lines, &wanted) })
+}
+
+/// Makes several edits one after another, each on the result of the one before; all or none.
+/// The error says which edit (from 0) failed.
+pub fn apply_all(content: &str, edits: &[Edit<'_>]) -> Result<Vec<Applied>, (usize, EditError)> {
+    let mut done: Vec<Applied> = Vec::with_capacity(edits.len());
+    for (index, edit) in edits.iter().enumerate() {
+        let before = done.last().map_or(content, |applied| applied.content.as_str());
+        let applied = apply(before, edit).map_err(|err| (index, err))?;
+        if let Some(last) = done.last_mut() {
+            // Only the last text is needed; the ones before would add up.
+            last.content = String::new();
+        }
+        done.push(applied);
+    }
+    Ok(done)
+}
+
+struct File<'a> {
+    content: &'a str,
+    lines: Vec<Line<'a>>,
+}
+
+/// A stretch of the file and what goes there.
+struct Place {
+    start: usize,
+    end: usize,
+    new: String,
+}
+
+impl File<'_> {
+    fn exact(&self, edit: &Edit<'_>) -> Vec<Place> {
+        let bytes = self.content.as_bytes();
+        // A match that begins or ends between `\r` and `\n` is not this text: replacing it would tear the pair.
+        let tears = |at: usize| at > 0 && bytes.get(at) == Some(&b'\n') && bytes[at - 1] == b'\r';
+        let (advance, limit) = stride(edit, edit.old.len());
+        occurrences(self.content, edit.old, advance)
+            .map(|start| (start, start + edit.old.len()))
+            .filter(|&(start, end)| !tears(start) && !tears(end))
+            .take(limit)
+            .map(|(start, end)| self.place(start, end, edit.new, true))
+            .collect()
+    }
+
+    fn any_endings(&self, edit: &Edit<'_>) -> Vec<Place> {
+        if !self.content.contains('\r') && !edit.old.contains('\r') {
+            return Vec::new();
+        }
+        let mut plain = String::with_capacity(self.content.len());
+        let mut starts = Vec::with_capacity(self.lines.len());
+        for line in &self.lines {
+            starts.push(plain.len());
+            plain.push_str(line.text);
+            if line.ending != Ending::None {
+                plain.push('\n');
+            }
+        }
+        let original = |at: usize| {
+            let index = starts.partition_point(|&start| start <= at) - 1;
+            let line = &self.lines[index];
+            let inside = at - starts[index];
+            if inside <= line.text.len() { line.start + inside } else { line.end() }
+        };
+        let old = with_endings(edit.old, Ending::Lf, false);
+        let (advance, limit) = stride(edit, old.len());
+        occurrences(&plain, &old, advance)
+            .take(limit)
+            .map(|start| self.place(original(start), original(start + old.len()), edit.new, false))
+            .collect()
+    }
+
+    /// Whole lines, compared without trailing spaces or without indentation as well.
+    fn whole_lines(&self, edit: &Edit<'_>, how: How) -> Vec<Place> {
+        let key = |text: &str| match how {
+            How::Indentation => text.trim().to_owned(),
+            _ => text.trim_end().to_owned(),
+        };
+        let wanted = lines(edit.old);
+        // Blank lines are alike everywhere, so alone they say nothing about the place.
+        if wanted.iter().all(|line| line.text.trim().is_empty()) {
+            return Vec::new();
+        }
+        let mut hay = String::from("\n");
+        let mut starts = Vec::with_capacity(self.lines.len());
+        for line in &self.lines {
+            starts.push(hay.len() - 1);
+            hay.push_str(&key(line.text));
+            hay.push('\n');
+        }
+        let mut needle = String::from("\n");
+        for line in &wanted {
+            needle.push_str(&key(line.text));
+            needle.push('\n');
+        }
+        // Neighbouring places share a line break in `hay`, hence one less.
+        let (advance, limit) = stride(edit, needle.len() - 1);
+        occurrences(&hay, &needle, advance)
+            .filter_map(|at| self.window(edit, &wanted, starts.binary_search(&at).ok()?, how))
+            .take(limit)
+            .collect()
+    }
+
+    fn window(&self, edit: &Edit<'_>, wanted: &[Line<'_>], first: usize, how: How) -> Option<Place> {
+        let found = self.lines.get(first..first + wanted.len())?;
+        let last = found.last()?;
+        let mut new = edit.new.to_owned();
+        if how == How::Indentation {
+            let texts = |lines: &[Line<'_>]| lines.iter().map(|line| line.text.to_owned()).collect::<Vec<_>>();
+            let (wanted, found) = (texts(wanted), texts(found));
+            let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+            let found: Vec<&str> = found.iter().map(String::as_str).collect();
+            new = reindent(&wanted, &found, &new)?;
+        }
+        let ends_line = wanted.last().is_some_and(|line| line.ending != Ending::None);
+        if ends_line && last.ending == Ending::None {
+            // The file has no final newline and gets none.
+            let shorter = new.strip_suffix('\n').unwrap_or(&new);
+            new.truncate(shorter.strip_suffix('\r').unwrap_or(shorter).len());
+        }
+        let end = if ends_line { last.end() } else { last.text_end() };
+        Some(self.place(found[0].start, end, &new, false))
+    }
+
+    fn place(&self, start: usize, end: usize, new: &str, keep_explicit: bool) -> Place {
+        let from = self.line_at(start);
+        let to = (self.line_at(end.saturating_sub(1).max(start)) + 1).min(self.lines.len());
+        let ending = ending_for(&self.lines[from.min(to)..to], &self.lines);
+        Place { start, end, new: with_endings(new, ending, keep_explicit) }
+    }
+
+    fn line_at(&self, offset: usize) -> usize {
+        self.lines.partition_point(|line| line.start <= offset).saturating_sub(1)
+    }
+
+    fn replace(&self, edit: &Edit<'_>, places: &[Place], how: How) -> Result<Applied, EditError> {
+        let lines: Vec<usize> = places.iter().take(MAX_LISTED).map(|place| self.line_at(place.start) + 1).collect();
+        if places.len() > 1 && !edit.replace_all {
+            let more = places.len() > MAX_COUNTED;
+            return Err(EditError::Ambiguous { count: places.len().min(MAX_COUNTED), more, lines });
+        }
+        let mut content = String::with_capacity(self.content.len() + edit.new.len());
+        let mut done = 0;
+        for place in places {
+            content.push_str(&self.content[done..place.start]);
+            content.push_str(&place.new);
+            done = place.end;
+        }
+        content.push_str(&self.content[done..]);
+        if content == self.content {
+            return Err(EditError::NoChange);
+        }
+        Ok(Applied { content, count: places.len(), lines, how })
+    }
+}
+
+/// Where `needle` occurs, each search starting `advance` after the last place.
+fn occurrences(hay: &str, needle: &str, advance: usize) -> impl Iterator<Item = usize> {
+    let finder = Finder::new(needle).into_owned();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let at = from + finder.find(hay.as_bytes().get(from..)?)?;
+        from = at + advance;
+        Some(at)
+    })
+}
+
+/// How far to step and how many places to look for. To replace all, places may not overlap.
+/// Otherwise overlapping ones count too, because two readings of one stretch are two places.
+fn stride(edit: &Edit<'_>, whole: usize) -> (usize, usize) {
+    if edit.replace_all { (whole.max(1), usize::MAX) } else { (1, MAX_COUNTED + 1) }
+}
+
+#[cfg(test)]
+#[path = "matching_tests.rs"]
+mod tests;

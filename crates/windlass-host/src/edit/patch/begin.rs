@@ -1,0 +1,169 @@
+//! Reads the `*** Begin Patch` format: add, update, move and delete sections with `@@` headers.
+//!
+//! Markers may be padded with spaces where that cannot be mistaken for text. Never applies anything.
+
+use super::{FilePatch, Hunk, HunkLine, Op, Patch, PatchError, paths};
+
+pub(super) const BEGIN: &str = "*** Begin Patch";
+const END: &str = "*** End Patch";
+const END_OF_FILE: &str = "*** End of File";
+const ADD: &str = "*** Add File:";
+const UPDATE: &str = "*** Update File:";
+const DELETE: &str = "*** Delete File:";
+const MOVE: &str = "*** Move to:";
+const ENVIRONMENT: &str = "*** Environment ID:";
+
+/// The patch that starts at line `start`, and the line of its end marker.
+pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), PatchError> {
+    let end = end_of(lines, start)?;
+    let mut reader = Reader { lines: &lines[..end], at: start + 1 };
+    let mut files = Vec::new();
+    while let Some(line) = reader.peek() {
+        let marker = line.trim();
+        if marker.is_empty() || marker.starts_with(ENVIRONMENT) {
+            reader.at += 1;
+        } else if let Some(path) = marker.strip_prefix(ADD) {
+            files.push(reader.add(path)?);
+        } else if let Some(path) = marker.strip_prefix(UPDATE) {
+            files.push(reader.update(path)?);
+        } else if let Some(path) = marker.strip_prefix(DELETE) {
+            reader.at += 1;
+            files.push(FilePatch { op: Op::Delete { path: path_of(path)? }, hunks: Vec::new() });
+        } else {
+            let message =
+                format!("{line:?} is not a section; expected `{ADD} path`, `{UPDATE} path` or `{DELETE} path`");
+            return Err(reader.error(message));
+        }
+    }
+    Ok((Patch { files, notes: Vec::new() }, end))
+}
+
+/// The line of the end marker: the first unpadded one, else the last padded one.
+fn end_of(lines: &[&str], start: usize) -> Result<usize, PatchError> {
+    let after = start + 1..lines.len();
+    let plain = after.clone().find(|&at| lines[at].trim_end() == END);
+    plain.or_else(|| after.rev().find(|&at| lines[at].trim() == END)).ok_or_else(|| PatchError::Syntax {
+        line: lines.len(),
+        message: format!("the patch has no `{END}`, so it may be cut off; send it whole"),
+    })
+}
+
+fn path_of(text: &str) -> Result<String, PatchError> {
+    paths::check(text.trim())
+}
+
+struct Reader<'a> {
+    lines: &'a [&'a str],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.lines.get(self.at).copied()
+    }
+
+    fn error(&self, message: String) -> PatchError {
+        PatchError::Syntax { line: self.at + 1, message }
+    }
+
+    fn add(&mut self, path: &str) -> Result<FilePatch, PatchError> {
+        let path = path_of(path)?;
+        self.at += 1;
+        let mut hunk = Hunk::default();
+        while let Some(line) = self.peek() {
+            if let Some(text) = line.strip_prefix('+') {
+                hunk.push(b'+', text);
+            } else if line.trim().starts_with("*** ") || line.trim().is_empty() {
+                break;
+            } else {
+                return Err(self.error(format!("every line of an added file starts with `+`, but this is {line:?}")));
+            }
+            self.at += 1;
+        }
+        Ok(FilePatch { op: Op::Create { path }, hunks: vec![hunk] })
+    }
+
+    fn update(&mut self, path: &str) -> Result<FilePatch, PatchError> {
+        let path = path_of(path)?;
+        self.at += 1;
+        let mut move_to = None;
+        if let Some(to) = self.peek().and_then(|line| line.trim().strip_prefix(MOVE)) {
+            move_to = Some(path_of(to)?);
+            self.at += 1;
+        }
+        let mut hunks = Vec::new();
+        while let Some(line) = self.peek() {
+            if section(line) {
+                break;
+            }
+            if hunks.is_empty() && line.is_empty() {
+                self.at += 1;
+                continue;
+            }
+            hunks.push(self.hunk()?);
+        }
+        if hunks.is_empty() && move_to.is_none() {
+            return Err(self.error(format!(
+                "the update of {path} has no changes; add `@@` and lines that start with ` `, `-` or `+`"
+            )));
+        }
+        Ok(FilePatch { op: Op::Update { path, move_to }, hunks })
+    }
+
+    fn hunk(&mut self) -> Result<Hunk, PatchError> {
+        let mut hunk = Hunk::default();
+        while let Some(line) = self.peek().filter(|line| line.starts_with("@@")) {
+            let header = line.trim_start_matches('@').trim_end_matches('@').trim();
+            // Headers copied from a unified diff carry line numbers, which say nothing reliable here.
+            let header = match header.strip_prefix('-').and_then(|rest| rest.split_once(" @@")) {
+                Some((_, section)) => section.trim(),
+                None if looks_like_range(header) => "",
+                None => header,
+            };
+            if !header.is_empty() {
+                hunk.under.push(header.to_owned());
+            }
+            self.at += 1;
+        }
+        let mut bare = 0;
+        while let Some(line) = self.peek() {
+            if line.trim_end() == END_OF_FILE {
+                hunk.at_end = true;
+                self.at += 1;
+                break;
+            }
+            if section(line) || line.starts_with("@@") {
+                break;
+            }
+            bare = if line.is_empty() { bare + 1 } else { 0 };
+            match line.bytes().next() {
+                Some(prefix @ (b' ' | b'-' | b'+')) => hunk.push(prefix, &line[1..]),
+                // Editors and models strip the one space of a blank line.
+                None => hunk.push(b' ', ""),
+                Some(b'\\') => {}
+                Some(_) => {
+                    return Err(self
+                        .error(format!("lines of an update start with ` `, `-`, `+` or `@@`, but this is {line:?}")));
+                }
+            }
+            self.at += 1;
+        }
+        if !hunk.at_end {
+            // Blank lines between sections are not part of the text.
+            hunk.lines.truncate(hunk.lines.len() - bare);
+        }
+        if !hunk.lines.iter().any(|line| !matches!(line, HunkLine::Keep(_))) {
+            return Err(self.error("a hunk has no line that starts with `-` or `+`".into()));
+        }
+        Ok(hunk)
+    }
+}
+
+fn looks_like_range(header: &str) -> bool {
+    header.starts_with('-') && header.contains('+') && header.bytes().all(|byte| b"-+, 0123456789".contains(&byte))
+}
+
+/// Whether a line ends a hunk because a section starts. Padded markers do not: they may be text.
+fn section(line: &str) -> bool {
+    line.starts_with("*** ") && line.trim_end() != END_OF_FILE
+}

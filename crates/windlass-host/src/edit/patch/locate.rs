@@ -1,0 +1,211 @@
+//! Where a hunk goes: every place its old lines fit is found, and one is chosen only when the patch itself says which.
+//!
+//! The comparison is by whole lines, exactly or without trailing spaces; never by likeness.
+
+use super::super::nearest::nearest;
+use super::super::text::Line;
+use super::{Hunk, HunkLine, HunkProblem};
+
+/// A hunk without exact line numbers is taken if it fits once within this many lines of them.
+const NEAR: usize = 20;
+/// Places looked for; more cannot be told apart anyway.
+const MAX_PLACES: usize = 200;
+
+/// The lines of the file (from 0) that the hunk's old lines stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub first: usize,
+    pub count: usize,
+}
+
+/// Finds the place of a hunk at or after line `from`. `drift` is how far hunks before it were off.
+pub(super) fn locate(lines: &[Line<'_>], hunk: &Hunk, from: usize, drift: isize) -> Result<Spot, HunkProblem> {
+    let wanted: Vec<&str> = old_lines(hunk);
+    if wanted.is_empty() {
+        return insertion(lines, hunk, from);
+    }
+    let spots = fits(lines, &wanted, 0);
+    // A blank line at the end of a hunk is often the end of the file seen as a line.
+    let (spots, count) = match wanted.split_last() {
+        Some((last, rest)) if spots.is_empty() && last.is_empty() && !rest.is_empty() && ends_kept(hunk) => {
+            (fits(lines, rest, 0), rest.len())
+        }
+        _ => (spots, wanted.len()),
+    };
+    let after: Vec<usize> = spots.iter().copied().filter(|&first| first >= from).collect();
+    let chosen = match after[..] {
+        [] => return Err(missing(lines, &wanted, &spots)),
+        [only] => {
+            // The old lines decide alone, but a header that is nowhere means another file was in mind.
+            header_lines(lines, hunk, from)?;
+            only
+        }
+        _ => choose(lines, hunk, &after, count, from, drift)?,
+    };
+    Ok(Spot { first: chosen, count })
+}
+
+/// The lines a hunk expects to find.
+pub(super) fn old_lines(hunk: &Hunk) -> Vec<&str> {
+    hunk.lines
+        .iter()
+        .filter_map(|line| match line {
+            HunkLine::Keep(text) | HunkLine::Remove(text) => Some(text.as_str()),
+            HunkLine::Add(_) => None,
+        })
+        .collect()
+}
+
+fn ends_kept(hunk: &Hunk) -> bool {
+    matches!(hunk.lines.last(), Some(HunkLine::Keep(_)))
+}
+
+fn missing(lines: &[Line<'_>], wanted: &[&str], before: &[usize]) -> HunkProblem {
+    if let Some(first) = before.last() {
+        return HunkProblem::OutOfOrder { line: first + 1 };
+    }
+    let mut expected: Vec<String> = wanted.iter().take(40).map(|line| format!("  | {line}")).collect();
+    if wanted.len() > 40 {
+        expected.push("  | …".into());
+    }
+    HunkProblem::Missing { expected: expected.join("\n"), nearest: nearest(lines, wanted) }
+}
+
+fn choose(
+    lines: &[Line<'_>],
+    hunk: &Hunk,
+    after: &[usize],
+    count: usize,
+    from: usize,
+    drift: isize,
+) -> Result<usize, HunkProblem> {
+    let mut places = after.to_vec();
+    if hunk.at_end || hunk.old_open {
+        let at_end: Vec<usize> = places.iter().copied().filter(|first| first + count == lines.len()).collect();
+        if let [only] = at_end[..] {
+            return Ok(only);
+        }
+    }
+    if let Some(start) = hunk.old_start {
+        let expected = start.saturating_sub(1).saturating_add_signed(drift);
+        if places.contains(&expected) {
+            return Ok(expected);
+        }
+        places.retain(|first| first.abs_diff(expected) <= NEAR);
+    }
+    if !hunk.under.is_empty() {
+        places = under_header(lines, hunk, &places, from)?;
+    }
+    match places[..] {
+        [only] => Ok(only),
+        [] => Err(HunkProblem::Ambiguous { lines: after.iter().map(|first| first + 1).collect() }),
+        _ => Err(HunkProblem::Ambiguous { lines: places.iter().map(|first| first + 1).collect() }),
+    }
+}
+
+/// The places that are below the hunk's `@@` lines: in the block the last of them opens, if any is there.
+fn under_header(lines: &[Line<'_>], hunk: &Hunk, places: &[usize], from: usize) -> Result<Vec<usize>, HunkProblem> {
+    let headers = header_lines(lines, hunk, from)?;
+    let blocks: Vec<_> = headers.iter().map(|&header| header..block_end(lines, header)).collect();
+    let inside: Vec<usize> =
+        places.iter().copied().filter(|first| blocks.iter().any(|block| block.contains(first))).collect();
+    if inside.is_empty() {
+        let first = headers.first().copied().unwrap_or_default();
+        return Ok(places.iter().copied().filter(|&place| place >= first).collect());
+    }
+    Ok(inside)
+}
+
+/// The lines that may be the innermost `@@` line of a hunk.
+fn header_lines(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Vec<usize>, HunkProblem> {
+    let mut found: Vec<usize> = Vec::new();
+    for (depth, header) in hunk.under.iter().enumerate() {
+        let start = match depth {
+            // The block that holds the last hunk may hold this one too, so headers are looked for everywhere.
+            0 => 0,
+            _ => found.first().map_or(from, |outer| outer + 1),
+        };
+        let matching = |test: &dyn Fn(&str) -> bool| -> Vec<usize> {
+            (start..lines.len()).filter(|&at| test(lines[at].text)).take(MAX_PLACES).collect()
+        };
+        found = matching(&|text| text.trim() == header.trim());
+        if found.is_empty() {
+            found = matching(&|text| text.trim_start().starts_with(header.trim()));
+        }
+        if found.is_empty() {
+            return Err(HunkProblem::HeaderMissing { header: header.clone(), nearest: nearest(lines, &[header]) });
+        }
+    }
+    Ok(found)
+}
+
+/// The end of the block a line opens: the next line that is indented no deeper.
+fn block_end(lines: &[Line<'_>], header: usize) -> usize {
+    let depth = |text: &str| text.len() - text.trim_start().len();
+    let own = depth(lines[header].text);
+    (header + 1..lines.len())
+        .find(|&at| !lines[at].text.trim().is_empty() && depth(lines[at].text) <= own && !is_opening(lines[at].text))
+        .unwrap_or(lines.len())
+}
+
+/// A brace or parenthesis on a line of its own opens the block instead of ending it.
+fn is_opening(text: &str) -> bool {
+    matches!(text.trim(), "{" | "(" | "[")
+}
+
+/// A hunk that only adds: below its `@@` line, else at the end of the file where the format allows that.
+fn insertion(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Spot, HunkProblem> {
+    let first = if hunk.under.is_empty() {
+        match hunk.old_start {
+            Some(_) if !lines.is_empty() => return Err(HunkProblem::NoContext),
+            _ => lines.len(),
+        }
+    } else {
+        match header_lines(lines, hunk, from)?[..] {
+            [only] => only + 1,
+            ref many => return Err(HunkProblem::Ambiguous { lines: many.iter().map(|at| at + 1).collect() }),
+        }
+    };
+    if first < from {
+        return Err(HunkProblem::OutOfOrder { line: first + 1 });
+    }
+    Ok(Spot { first, count: 0 })
+}
+
+/// Where the wanted lines stand, exactly; if nowhere, without trailing spaces.
+fn fits(lines: &[Line<'_>], wanted: &[&str], from: usize) -> Vec<usize> {
+    let exact = windows(lines, wanted, from, |text| text);
+    if exact.is_empty() { windows(lines, wanted, from, str::trim_end) } else { exact }
+}
+
+/// Knuth-Morris-Pratt over lines, so that repetitive files cost no more than others.
+fn windows(lines: &[Line<'_>], wanted: &[&str], from: usize, key: fn(&str) -> &str) -> Vec<usize> {
+    let wanted: Vec<&str> = wanted.iter().map(|text| key(text)).collect();
+    let mut fallback = vec![0; wanted.len()];
+    let mut matched = 0;
+    for at in 1..wanted.len() {
+        while matched > 0 && wanted[at] != wanted[matched] {
+            matched = fallback[matched - 1];
+        }
+        if wanted[at] == wanted[matched] {
+            matched += 1;
+        }
+        fallback[at] = matched;
+    }
+    let mut found = Vec::new();
+    matched = 0;
+    for (at, line) in lines.iter().enumerate().skip(from) {
+        let text = key(line.text);
+        while matched > 0 && text != wanted[matched] {
+            matched = fallback[matched - 1];
+        }
+        if text == wanted[matched] {
+            matched += 1;
+        }
+        if matched == wanted.len() {
+            found.push(at + 1 - matched);
+            matched = fallback[matched - 1];
+        }
+    }
+    found
+}

@@ -1,0 +1,295 @@
+//! Patches: unified diffs (plain and git) and the `*** Begin Patch` format, read into one shape and
+//! turned into a plan of whole-file results.
+//!
+//! The plan is complete before anything is written, so a patch applies to all its files or to none.
+//! Never guesses: a hunk that fits two places, or none, is refused with what was expected and what is there.
+
+mod begin;
+mod locate;
+mod paths;
+mod plan;
+mod unified;
+
+use super::nearest::Nearest;
+
+pub use plan::{Change, Found, Plan};
+
+/// A patch as written: what it wants of each file, in its own order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patch {
+    /// One entry per file section.
+    pub files: Vec<FilePatch>,
+    /// What was tolerated while reading, for whoever wrote the patch.
+    pub notes: Vec<String>,
+}
+
+impl Patch {
+    /// Reads either format. Prose and code fences around the patch are skipped.
+    pub fn parse(text: &str) -> Result<Self, PatchError> {
+        let lines = transported(text);
+        let start = (0..lines.len()).find_map(|at| format_at(&lines, at).map(|format| (format, at)));
+        let patch = match start {
+            Some((Format::Begin, at)) => {
+                let (patch, end) = begin::parse(&lines, at)?;
+                // A second patch behind the first would be dropped without a word.
+                if let Some(second) = (end + 1..lines.len()).find(|&at| format_at(&lines, at).is_some()) {
+                    return Err(two_patches(second + 1));
+                }
+                patch
+            }
+            Some((Format::Unified, at)) => unified::parse(&lines, at)?,
+            None => {
+                return Err(PatchError::Syntax {
+                    line: 1,
+                    message:
+                        "no patch found; start with `*** Begin Patch`, `diff --git` or `--- a/path` and `+++ b/path`"
+                            .into(),
+                });
+            }
+        };
+        if patch.files.is_empty() {
+            return Err(PatchError::Nothing);
+        }
+        Ok(patch)
+    }
+
+    /// Every path the patch names, each once, in order.
+    pub fn paths(&self) -> Vec<&str> {
+        let mut paths: Vec<&str> = Vec::new();
+        for file in &self.files {
+            let named = match &file.op {
+                Op::Create { path } | Op::Delete { path } => vec![path],
+                Op::Update { path, move_to } => std::iter::once(path).chain(move_to).collect(),
+            };
+            for path in named {
+                if !paths.contains(&path.as_str()) {
+                    paths.push(path);
+                }
+            }
+        }
+        paths
+    }
+
+    /// Computes what every file would be afterwards. `read` is asked for each path the patch names.
+    pub fn plan(&self, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
+        plan::plan(self, read)
+    }
+}
+
+/// The lines of a patch. Where every line ends in `\r\n`, that is how the patch came and says nothing about files;
+/// where only some do, the `\r` stays, because those lines of the files have it.
+fn transported(text: &str) -> Vec<&str> {
+    let breaks = text.matches('\n').count();
+    let uniform = breaks > 0 && text.matches("\r\n").count() == breaks;
+    let plain = |line: &'_ str| -> usize {
+        if uniform || line == "\r" { line.strip_suffix('\r').unwrap_or(line).len() } else { line.len() }
+    };
+    text.split('\n').map(|line| &line[..plain(line)]).collect()
+}
+
+fn two_patches(line: usize) -> PatchError {
+    let message = "a second patch starts here; put all files into one, or send them one by one".into();
+    PatchError::Syntax { line, message }
+}
+
+enum Format {
+    Begin,
+    Unified,
+}
+
+fn format_at(lines: &[&str], at: usize) -> Option<Format> {
+    let line = lines[at];
+    if line.trim() == begin::BEGIN {
+        return Some(Format::Begin);
+    }
+    let next = |ahead: usize| lines.get(at + ahead).copied().unwrap_or_default();
+    let pair = line.starts_with("--- ") && next(1).starts_with("+++ ");
+    (line.starts_with("diff --git ") || pair).then_some(Format::Unified)
+}
+
+/// What a patch wants of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePatch {
+    /// The kind of change and the paths, checked to be relative and inside.
+    pub op: Op,
+    /// The changes of the text, in order.
+    pub hunks: Vec<Hunk>,
+}
+
+/// The kind of change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// A file that must not exist yet.
+    Create {
+        /// Where.
+        path: String,
+    },
+    /// A file that must exist, perhaps under another name afterwards.
+    Update {
+        /// Where it is.
+        path: String,
+        /// Where it goes.
+        move_to: Option<String>,
+    },
+    /// A file that must exist and goes away.
+    Delete {
+        /// Where.
+        path: String,
+    },
+}
+
+/// One change of text with what surrounds it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hunk {
+    /// First old line by the header of a unified diff, from 1.
+    pub old_start: Option<usize>,
+    /// The `@@` lines of the Begin Patch format: lines that come before the change, outermost first.
+    pub under: Vec<String>,
+    /// The lines.
+    pub lines: Vec<HunkLine>,
+    /// The hunk says that it ends at the end of the file.
+    pub at_end: bool,
+    /// `\ No newline at end of file` was said of the old text.
+    pub old_open: bool,
+    /// `\ No newline at end of file` was said of the new text.
+    pub new_open: bool,
+    /// Some lines were written with `\r`, so the hunk itself says how its new lines end.
+    pub says_endings: bool,
+}
+
+impl Hunk {
+    /// Takes one line by its first character. Old lines are compared without endings, so they lose a `\r`;
+    /// a new line keeps it.
+    fn push(&mut self, prefix: u8, text: &str) {
+        let bare = text.strip_suffix('\r').unwrap_or(text);
+        self.says_endings |= bare.len() < text.len();
+        self.lines.push(match prefix {
+            b'-' => HunkLine::Remove(bare.to_owned()),
+            b'+' => HunkLine::Add(text.to_owned()),
+            _ => HunkLine::Keep(bare.to_owned()),
+        });
+    }
+}
+
+/// One line of a hunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HunkLine {
+    /// In both texts.
+    Keep(String),
+    /// Only in the old text.
+    Remove(String),
+    /// Only in the new text.
+    Add(String),
+}
+
+/// Why a patch cannot be read or applied. Nothing is changed in any of these cases.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The text is not a patch of either format.
+    #[error("the patch does not parse at its line {line}: {message}")]
+    Syntax {
+        /// Line of the patch, from 1.
+        line: usize,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// The patch asks for something that patches may not do.
+    #[error("{path}: {message}")]
+    Forbidden {
+        /// The file.
+        path: String,
+        /// The rule.
+        message: String,
+    },
+    /// The patch changes nothing.
+    #[error("the patch changes nothing")]
+    Nothing,
+    /// A file to change is not there.
+    #[error("{path} does not exist; to create it, use `*** Add File` or `--- /dev/null`")]
+    NotFound {
+        /// The file.
+        path: String,
+    },
+    /// A file to create is there already.
+    #[error("{path} exists already; update it, or delete it first")]
+    Exists {
+        /// The file.
+        path: String,
+    },
+    /// A file cannot be changed as text.
+    #[error("{path}: {message}")]
+    Unusable {
+        /// The file.
+        path: String,
+        /// Why.
+        message: String,
+    },
+    /// A hunk does not fit.
+    #[error("{path}: hunk {hunk} {problem}")]
+    Hunk {
+        /// The file.
+        path: String,
+        /// Number of the hunk in its file, from 1.
+        hunk: usize,
+        /// What is wrong with it.
+        problem: Box<HunkProblem>,
+    },
+}
+
+/// What is wrong with a hunk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HunkProblem {
+    /// Its old lines are not in the file.
+    #[error("does not fit; it expects\n{}\n{}", .expected, near(.nearest))]
+    Missing {
+        /// The old lines of the hunk.
+        expected: String,
+        /// What comes closest.
+        nearest: Option<Nearest>,
+    },
+    /// Its old lines are in the file more than once, and nothing says which place is meant.
+    #[error("fits {} places (lines {}); add surrounding lines until it fits one", .lines.len(), numbers(.lines))]
+    Ambiguous {
+        /// Where it fits.
+        lines: Vec<usize>,
+    },
+    /// Its place is before that of the hunk before it.
+    #[error("belongs at line {line}, before the hunk in front of it; put the hunks in the order of the file")]
+    OutOfOrder {
+        /// Where it fits.
+        line: usize,
+    },
+    /// Its `@@` line is not in the file.
+    #[error("is under `@@ {header}`, but the file has no such line{}", after(.nearest))]
+    HeaderMissing {
+        /// The text after `@@`.
+        header: String,
+        /// What comes closest.
+        nearest: Option<Nearest>,
+    },
+    /// It only adds, and nothing says where.
+    #[error("has no old lines, so its place cannot be checked; add the lines around it")]
+    NoContext,
+    /// It removes or keeps lines of a file that is to be created.
+    #[error("has old lines, but the file is to be created; every line must start with `+`")]
+    OldLinesInNewFile,
+    /// A deletion that leaves something.
+    #[error("leaves lines of a file that is to be deleted; the file has more than the patch removes")]
+    LeavesLines,
+}
+
+fn near(nearest: &Option<Nearest>) -> String {
+    nearest.as_ref().map_or_else(|| "nothing in the file resembles it".to_owned(), ToString::to_string)
+}
+
+fn after(nearest: &Option<Nearest>) -> String {
+    nearest.as_ref().map_or_else(String::new, |nearest| format!("; {nearest}"))
+}
+
+fn numbers(lines: &[usize]) -> String {
+    let mut text = lines.iter().take(20).map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if lines.len() > 20 {
+        text.push_str(", …");
+    }
+    text
+}

@@ -1,0 +1,350 @@
+//! Reads unified diffs, plain and as git writes them, with the slips models make: counts that are off,
+//! blank context lines without their space, prose and fences around.
+//!
+//! Modes other than a plain file's, symbolic links, binary patches and copies are refused by rule.
+
+use super::paths::{self, NULL};
+use super::{FilePatch, Hunk, HunkLine, Op, Patch, PatchError};
+
+pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
+    let mut reader = Reader { lines, at: start, notes: Vec::new() };
+    let mut files = Vec::new();
+    while reader.at < lines.len() {
+        if reader.line().starts_with("diff --git ") {
+            files.push(reader.git_file()?);
+        } else if reader.file_header_at(reader.at) {
+            files.push(reader.plain_file()?);
+        } else if reader.line().starts_with("@@ -") {
+            return Err(reader.error("a hunk without `---` and `+++` lines before it; name the file".into()));
+        } else if reader.line().trim() == super::begin::BEGIN {
+            return Err(super::two_patches(reader.at + 1));
+        } else {
+            reader.at += 1;
+        }
+    }
+    Ok(Patch { files, notes: reader.notes })
+}
+
+struct Reader<'a> {
+    lines: &'a [&'a str],
+    at: usize,
+    notes: Vec<String>,
+}
+
+/// What the lines after `diff --git` say.
+#[derive(Default)]
+struct Extended {
+    created: bool,
+    deleted: bool,
+    rename_from: Option<String>,
+    rename_to: Option<String>,
+    /// A rule the file breaks.
+    broken: Option<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn line(&self) -> &'a str {
+        self.lines.get(self.at).copied().unwrap_or_default()
+    }
+
+    fn error(&self, message: String) -> PatchError {
+        PatchError::Syntax { line: self.at + 1, message }
+    }
+
+    /// Whether the two lines that name a file start here.
+    fn file_header_at(&self, at: usize) -> bool {
+        let line = |at: usize| self.lines.get(at).copied().unwrap_or_default();
+        line(at).starts_with("--- ") && line(at + 1).starts_with("+++ ")
+    }
+
+    fn git_file(&mut self) -> Result<FilePatch, PatchError> {
+        let declared = paths::git_header(&self.line()["diff --git ".len()..]).map_err(|message| self.error(message))?;
+        self.at += 1;
+        let extended = self.extended()?;
+        let named = if self.file_header_at(self.at) { Some(self.names()?) } else { None };
+        let (old, new) =
+            named.clone().or_else(|| declared.clone()).or_else(|| extended.rename_pair()).unwrap_or_default();
+        let (old, new) = paths::strip_prefixes(&old, &new);
+        let (mut old, mut new) = (old.to_owned(), new.to_owned());
+        if let (None, Some((from, to))) = (&named, extended.rename_pair()) {
+            (old, new) = (from, to);
+        }
+        let shown = &(if new == NULL { &old } else { &new }).clone();
+        if let Some(message) = extended.broken {
+            return Err(PatchError::Forbidden { path: shown.to_owned(), message });
+        }
+        if let Some((from, to)) = declared {
+            let (from, to) = paths::strip_prefixes(&from, &to);
+            let agrees = (old == from || old == NULL) && (new == to || new == NULL);
+            if !agrees {
+                return Err(differ(
+                    shown,
+                    &format!("`diff --git` names {from} and {to}, the lines below name {old} and {new}"),
+                ));
+            }
+        }
+        if extended.created && named.is_none() {
+            old = NULL.into();
+        }
+        if extended.deleted && named.is_none() {
+            new = NULL.into();
+        }
+        if (extended.created && old != NULL) || (extended.deleted && new != NULL) {
+            return Err(differ(
+                shown,
+                "the mode line and the `---`/`+++` lines disagree about whether the file exists",
+            ));
+        }
+        let renamed = extended.rename_from.is_some() || extended.rename_to.is_some();
+        if renamed && (extended.rename_from.as_deref() != Some(&old) || extended.rename_to.as_deref() != Some(&new)) {
+            return Err(differ(shown, "the rename lines and the other paths disagree"));
+        }
+        self.finish(&old, &new, renamed, named.is_some())
+    }
+
+    fn plain_file(&mut self) -> Result<FilePatch, PatchError> {
+        let (old, new) = self.names()?;
+        let (old, new) = paths::strip_prefixes(&old, &new);
+        self.finish(old, new, false, true)
+    }
+
+    fn finish(&mut self, old: &str, new: &str, renamed: bool, named: bool) -> Result<FilePatch, PatchError> {
+        let op = match (old, new) {
+            (NULL, NULL) => return Err(self.error("both paths are /dev/null".into())),
+            (NULL, new) => Op::Create { path: paths::check(new)? },
+            (old, NULL) => Op::Delete { path: paths::check(old)? },
+            (old, new) => {
+                let (path, to) = (paths::check(old)?, paths::check(new)?);
+                if path != to && !renamed {
+                    return Err(differ(
+                        &to,
+                        &format!(
+                            "`---` names {path} and `+++` names {to}; a rename needs `rename from` and `rename to`"
+                        ),
+                    ));
+                }
+                Op::Update { move_to: (path != to).then_some(to), path }
+            }
+        };
+        while self.line().is_empty() && self.lines.get(self.at + 1).is_some_and(|next| next.starts_with("@@")) {
+            self.at += 1;
+        }
+        let mut hunks = Vec::new();
+        while self.line().starts_with("@@") {
+            let number = hunks.len() + 1;
+            hunks.push(self.hunk(number)?);
+        }
+        let empty = match &op {
+            Op::Update { move_to, .. } => move_to.is_none(),
+            // A new empty file is written without `---` and `+++` lines.
+            Op::Create { .. } => named,
+            Op::Delete { .. } => false,
+        };
+        if hunks.is_empty() && empty {
+            return Err(self.error("a file without hunks; each starts with `@@ -line,count +line,count @@`".into()));
+        }
+        Ok(FilePatch { op, hunks })
+    }
+
+    /// The `---` and `+++` lines, unquoted.
+    fn names(&mut self) -> Result<(String, String), PatchError> {
+        let mut name = || {
+            let (path, _) = paths::take(&self.line()[4..]).map_err(|message| self.error(message))?;
+            self.at += 1;
+            Ok(path)
+        };
+        Ok((name()?, name()?))
+    }
+
+    fn extended(&mut self) -> Result<Extended, PatchError> {
+        let mut found = Extended::default();
+        while self.at < self.lines.len() && !self.file_header_at(self.at) {
+            let line = self.line();
+            let name = |text: &str| paths::take(text).map(|(path, _)| path).map_err(|message| self.error(message));
+            if let Some(mode) = line.strip_prefix("new file mode ") {
+                found.created = true;
+                found.judge(mode_rule(mode, "created"));
+            } else if let Some(mode) = line.strip_prefix("deleted file mode ") {
+                found.deleted = true;
+                // An executable file may go away; a link is no text.
+                found.judge(mode_rule(mode, "deleted").filter(|_| mode.trim() != "100755"));
+            } else if line.starts_with("old mode ") || line.starts_with("new mode ") {
+                found.judge(Some("a patch may not change the mode of a file; leave the mode lines out".into()));
+            } else if let Some(path) = line.strip_prefix("rename from ") {
+                found.rename_from = Some(name(path)?);
+            } else if let Some(path) = line.strip_prefix("rename to ") {
+                found.rename_to = Some(name(path)?);
+            } else if line.starts_with("copy from ") || line.starts_with("copy to ") {
+                found.judge(Some("a patch may not copy files; add the new file with its lines".into()));
+            } else if line.starts_with("GIT binary patch")
+                || (line.starts_with("Binary files ") && line.ends_with(" differ"))
+            {
+                found.judge(Some("binary patches are not applied; write the file by a command instead".into()));
+            } else if let Some(index) = line.strip_prefix("index ") {
+                let mode = index.rsplit_once(' ').map_or("", |(_, mode)| mode);
+                found.judge(mode_rule(mode, "changed").filter(|_| mode != "100755" && !mode.is_empty()));
+            } else if !line.starts_with("similarity index ") && !line.starts_with("dissimilarity index ") {
+                break;
+            }
+            self.at += 1;
+        }
+        Ok(found)
+    }
+
+    fn hunk(&mut self, number: usize) -> Result<Hunk, PatchError> {
+        let header = self.line();
+        let Some((start, old_count, new_count)) = ranges(header) else {
+            return Err(
+                self.error(format!("{header:?} is not a hunk header; expected `@@ -line,count +line,count @@`"))
+            );
+        };
+        self.at += 1;
+        let mut hunk = Hunk { old_start: start, ..Hunk::default() };
+        let (mut old_left, mut new_left) = (old_count, new_count);
+        let mut bare = 0;
+        while self.at < self.lines.len() {
+            let line = self.line();
+            let counted = old_left == Some(0) && new_left == Some(0);
+            if self.ends_hunk(line, counted, (old_left, new_left)) {
+                break;
+            }
+            bare = if line.is_empty() { bare + 1 } else { 0 };
+            let prefix = line.bytes().next().unwrap_or(b' ');
+            let (old, new) = match prefix {
+                b'\\' => {
+                    open_end(&mut hunk);
+                    self.at += 1;
+                    continue;
+                }
+                b'-' => (1, 0),
+                b'+' => (0, 1),
+                _ => (1, 1),
+            };
+            hunk.push(prefix, line.get(1..).unwrap_or_default());
+            old_left = old_left.map(|left| left - old);
+            new_left = new_left.map(|left| left - new);
+            self.at += 1;
+        }
+        if old_left.is_some_and(|left| left != 0) || new_left.is_some_and(|left| left != 0) {
+            self.refuse_stray_lines(number)?;
+            // Blank lines after a miscounted hunk are more likely the space before what follows.
+            hunk.lines.truncate(hunk.lines.len() - bare);
+            self.notes.push(format!(
+                "hunk {number} ending at line {} of the patch has other line counts than `{header}` says",
+                self.at
+            ));
+        }
+        if !hunk.lines.iter().any(|line| !matches!(line, HunkLine::Keep(_))) {
+            return Err(self.error(format!("hunk {number} has no line that starts with `-` or `+`")));
+        }
+        Ok(hunk)
+    }
+
+    /// Whether the line no longer belongs to the hunk. The counts decide where they can; where they
+    /// are spent or wrong, what the line looks like does.
+    fn ends_hunk(&self, line: &str, counted: bool, left: (Option<i64>, Option<i64>)) -> bool {
+        if line.starts_with('\\') {
+            return false;
+        }
+        let body = line.is_empty() || line.starts_with([' ', '+', '-']);
+        if !body {
+            return true;
+        }
+        if self.file_header_at(self.at) {
+            // These two lines are text only if the hunk ends exactly with them.
+            let hunk_follows = self.lines.get(self.at + 2).is_some_and(|next| next.starts_with("@@"));
+            return counted || (hunk_follows && left != (Some(1), Some(1)));
+        }
+        counted && (line.starts_with("-- ") || (line.is_empty() && !self.goes_on_after_blank()))
+    }
+
+    /// Whether changed lines follow the blank one, so that it is text of a hunk with too low a count.
+    fn goes_on_after_blank(&self) -> bool {
+        let next = self.lines[self.at..].iter().find(|line| !line.is_empty()).copied().unwrap_or_default();
+        // A dash and a space is a list item of the prose below the patch; two dashes are a header or a signature.
+        next.starts_with('+') || (next.starts_with('-') && !next.starts_with("- ") && !next.starts_with("--"))
+    }
+
+    /// A hunk whose counts are off ended at a line that is no hunk line. If changes follow before anything else
+    /// starts, that line lost its prefix, and going on would drop the changes without a word.
+    fn refuse_stray_lines(&self, number: usize) -> Result<(), PatchError> {
+        for at in self.at..self.lines.len() {
+            let line = self.lines[at];
+            let starts_something = line.starts_with("@@")
+                || line.starts_with("diff --git ")
+                || line.trim_start().starts_with("```")
+                || line.starts_with("-- ")
+                || self.file_header_at(at);
+            if starts_something {
+                return Ok(());
+            }
+            if line.starts_with(['+', '-']) {
+                return Err(self.error(format!(
+                    "{:?} in hunk {number} does not start with ` `, `-` or `+`, and changes follow it; give every line its prefix",
+                    self.line()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Extended {
+    fn judge(&mut self, broken: Option<String>) {
+        if self.broken.is_none() {
+            self.broken = broken;
+        }
+    }
+
+    fn rename_pair(&self) -> Option<(String, String)> {
+        Some((self.rename_from.clone()?, self.rename_to.clone()?))
+    }
+}
+
+fn differ(path: &str, message: &str) -> PatchError {
+    PatchError::Forbidden { path: path.to_owned(), message: message.to_owned() }
+}
+
+/// Why a file of this mode may not be in a patch.
+fn mode_rule(mode: &str, what: &str) -> Option<String> {
+    match mode.trim() {
+        "100644" => None,
+        "100755" => {
+            Some(format!("an executable file (mode 100755) may not be {what} by a patch; set the bit by a command"))
+        }
+        "120000" => Some(format!("a symbolic link (mode 120000) may not be {what} by a patch")),
+        "160000" => Some(format!("a submodule (mode 160000) may not be {what} by a patch")),
+        other => Some(format!("a file of mode {other:?} may not be {what} by a patch")),
+    }
+}
+
+/// First old line and both counts of a hunk header; a bare `@@` has none of them.
+fn ranges(header: &str) -> Option<(Option<usize>, Option<i64>, Option<i64>)> {
+    let inner = header.strip_prefix("@@")?;
+    let inner = inner.split("@@").next().unwrap_or_default().trim();
+    if inner.is_empty() || inner == "..." {
+        return Some((None, None, None));
+    }
+    let (old, new) = inner.split_once(' ')?;
+    let range = |text: &str| -> Option<(usize, i64)> {
+        let (start, count) = text.split_once(',').unwrap_or((text, "1"));
+        // Counts are compared with lines of a patch that fits in memory, so 32 bits are plenty.
+        Some((start.parse::<u32>().ok()? as usize, i64::from(count.parse::<u32>().ok()?)))
+    };
+    let (start, old_count) = range(old.strip_prefix('-')?)?;
+    let (_, new_count) = range(new.trim().strip_prefix('+')?)?;
+    Some((Some(start), Some(old_count), Some(new_count)))
+}
+
+/// `\ No newline at end of file` speaks of the line before it.
+fn open_end(hunk: &mut Hunk) {
+    match hunk.lines.last() {
+        Some(HunkLine::Remove(_)) => hunk.old_open = true,
+        Some(HunkLine::Add(_)) => hunk.new_open = true,
+        Some(HunkLine::Keep(_)) => {
+            hunk.old_open = true;
+            hunk.new_open = true;
+        }
+        None => {}
+    }
+}

@@ -1,0 +1,5 @@
+import a
+
+def f():
+    log()
+    pass

@@ -1,0 +1,194 @@
+//! bash: runs a command to its end, or starts, polls and stops one in the background. A non-zero exit is an error
+//! for the model with all it needs to see. Never decides whether a command may run.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_core::BoxFuture;
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{Effect, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::{Command, Finished, JobId, ProcessEnd, ProcessError, Watch};
+
+use crate::args::{invalid, parse, spec};
+use crate::place::reads;
+
+/// Seconds a command may take when it does not say, and at most.
+const DEFAULT_TIMEOUT: u64 = 120;
+const MAX_TIMEOUT: u64 = 600;
+/// Bytes of output kept for the model; under the cap at which the engine would store it away.
+const KEEP: usize = 40_000;
+/// Bytes of a background job's output in one answer.
+const POLL: usize = 20_000;
+
+/// Arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// Command for bash.
+    #[serde(default)]
+    command: Option<String>,
+    /// Seconds until it is ended; 120 if not given.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 600))]
+    timeout_s: Option<u64>,
+    /// Directory to run in, relative to the workspace.
+    #[serde(default)]
+    workdir: Option<String>,
+    /// Start the command and go on; the answer names its job.
+    #[serde(default)]
+    background: bool,
+    /// Job whose output to show, instead of `command`.
+    #[serde(default)]
+    poll: Option<String>,
+    /// Where to go on reading a job's output, as the last poll said.
+    #[serde(default)]
+    offset: Option<u64>,
+    /// Job to end, instead of `command`.
+    #[serde(default)]
+    stop: Option<String>,
+}
+
+enum Wish {
+    Run(Command),
+    Start(Command),
+    Poll(JobId, u64),
+    Stop(JobId),
+}
+
+impl Args {
+    fn wish(self) -> Result<Wish, ToolFailure> {
+        match (self.command, self.poll, self.stop) {
+            (Some(line), None, None) if line.trim().is_empty() => Err(invalid("`command` is empty")),
+            (Some(line), None, None) => {
+                let seconds = self.timeout_s.unwrap_or(DEFAULT_TIMEOUT);
+                if !(1..=MAX_TIMEOUT).contains(&seconds) {
+                    return Err(invalid(format!(
+                        "timeout_s must be from 1 to {MAX_TIMEOUT}; start longer work with `background`"
+                    )));
+                }
+                let workdir = self.workdir.unwrap_or_default();
+                let command = Command { line, workdir, timeout: Duration::from_secs(seconds), keep: KEEP };
+                Ok(if self.background { Wish::Start(command) } else { Wish::Run(command) })
+            }
+            (None, Some(job), None) => Ok(Wish::Poll(JobId(job), self.offset.unwrap_or(0))),
+            (None, None, Some(job)) => Ok(Wish::Stop(JobId(job))),
+            _ => Err(invalid("give exactly one of `command`, `poll` and `stop`")),
+        }
+    }
+}
+
+/// The tool.
+pub(crate) struct Bash {
+    spec: ToolSpec,
+}
+
+impl Bash {
+    pub(crate) fn new() -> Self {
+        Self { spec: spec::<Args>("bash", include_str!("descriptions/bash.md"), Effect::Execute) }
+    }
+}
+
+impl Tool for Bash {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        match parse::<Args>(args.clone())?.wish()? {
+            Wish::Run(command) | Wish::Start(command) => {
+                let mut touches = vec![Touch::Execute { command: command.line }];
+                if !command.workdir.is_empty() {
+                    touches.push(workdir(ctx, &command.workdir)?);
+                }
+                Ok(touches)
+            }
+            Wish::Poll(..) | Wish::Stop(_) => Ok(Vec::new()),
+        }
+    }
+
+    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move {
+            match parse::<Args>(args)?.wish()? {
+                Wish::Run(command) => run(command, &ctx).await,
+                Wish::Start(command) => {
+                    let job = ctx.processes.start(command).map_err(failed)?;
+                    let text = format!(
+                        "started job {0}; poll it with poll={0:?}, end it with stop={0:?}. It ends with the run.",
+                        job.0
+                    );
+                    Ok(ToolOutput::text(text))
+                }
+                Wish::Poll(job, offset) => poll(&job, offset, &ctx),
+                Wish::Stop(job) => {
+                    ctx.processes.stop(&job).await.map_err(no_job)?;
+                    Ok(ToolOutput::text(format!("job {} is stopped", job.0)))
+                }
+            }
+        })
+    }
+}
+
+/// A directory outside is refused here: a command that starts there is not work on this workspace.
+fn workdir(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
+    match reads(ctx, path)? {
+        Touch::Read { inside: false, path } => Err(ToolFailure::new(
+            ErrorCategory::Blocked,
+            format!("workdir {path} is outside the workspace; use a directory inside it"),
+        )),
+        touch => Ok(touch),
+    }
+}
+
+async fn run(command: Command, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+    let limit = command.timeout.as_secs();
+    let progress = |text: &str| ctx.voice.progress(text);
+    let watch = Watch { progress: &progress, cancel: ctx.cancel.clone(), artifacts: Some(ctx.artifacts.as_ref()) };
+    let finished = ctx.processes.run(command, watch).await.map_err(failed)?;
+    Ok(output(finished, limit))
+}
+
+fn output(finished: Finished, limit: u64) -> ToolOutput {
+    let said = if finished.output.trim().is_empty() { "[no output]".to_owned() } else { finished.output };
+    let (failed, text) = match finished.end {
+        ProcessEnd::Exited { code: 0 } => (None, said),
+        ProcessEnd::Exited { code } => (Some(ErrorCategory::Exception), format!("exit code {code}\n{said}")),
+        ProcessEnd::Signalled { signal } => {
+            (Some(ErrorCategory::Exception), format!("ended by signal {signal}\n{said}"))
+        }
+        ProcessEnd::TimedOut => {
+            let text = format!(
+                "timed out after {limit} s and was ended with everything it started; raise timeout_s (at most {MAX_TIMEOUT}) or use `background`. Output until then:\n{said}"
+            );
+            (Some(ErrorCategory::Timeout), text)
+        }
+        ProcessEnd::Cancelled => (
+            Some(ErrorCategory::Interrupted),
+            format!("cancelled; it may have done part of its work. Output until then:\n{said}"),
+        ),
+    };
+    let command = Some(RanCommand { end: finished.end, took: finished.took, bytes: finished.total_bytes });
+    ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
+}
+
+fn poll(job: &JobId, offset: u64, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+    let found = ctx.processes.poll(job, offset, POLL).map_err(no_job)?;
+    let state = match found.end {
+        None => "still running".to_owned(),
+        Some(ProcessEnd::Exited { code }) => format!("ended with exit code {code}"),
+        Some(ProcessEnd::Signalled { signal }) => format!("ended by signal {signal}"),
+        Some(ProcessEnd::TimedOut) => "ended: its time was up".to_owned(),
+        Some(ProcessEnd::Cancelled) => "stopped".to_owned(),
+    };
+    let said = if found.text.is_empty() { "[no new output]" } else { found.text.as_str() };
+    Ok(ToolOutput::text(format!("{said}\n[job {} {state}; next offset={}]", job.0, found.next_offset)))
+}
+
+fn failed(err: ProcessError) -> ToolFailure {
+    ToolFailure::new(ErrorCategory::Exception, err.0)
+}
+
+fn no_job(err: ProcessError) -> ToolFailure {
+    ToolFailure::new(ErrorCategory::NotFound, err.0)
+}

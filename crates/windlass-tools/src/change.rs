@@ -1,0 +1,155 @@
+//! Writes a planned change of files, all of it or none, and reports it: counts and bounded diffs for the log, one
+//! line per file for the model. What the bytes are is decided before; nothing here reads or edits text.
+
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{ToolFailure, ToolOutput};
+use windlass_core::workspace::{Change as Happened, FileChange, Files};
+use windlass_host::edit::diff::{Diff, unified};
+use windlass_host::edit::patch::Change;
+use windlass_host::edit::text::Text;
+
+use crate::seen::Seen;
+
+/// The longest diff that goes into the log or an approval, per file.
+const MAX_DIFF: usize = 20_000;
+
+/// Makes the changes in order, deletions last. When one fails, those before it are taken back.
+pub(crate) fn write_all(files: &dyn Files, changes: &[Change], seen: &Seen) -> Result<Vec<FileChange>, ToolFailure> {
+    let mut order: Vec<&Change> = changes.iter().collect();
+    // A deletion cannot fail half way through a plan if nothing comes after it.
+    order.sort_by_key(|change| matches!(change, Change::Delete { .. }));
+    let mut done: Vec<&Change> = Vec::with_capacity(order.len());
+    for change in order {
+        if let Err(err) = make(files, change) {
+            let mut failure = ToolFailure::from(err);
+            if !done.is_empty() {
+                failure.text = format!("{}; {}", failure.text, take_back(files, &done));
+            }
+            return Err(failure);
+        }
+        done.push(change);
+    }
+    for change in changes {
+        remember(files, change, seen);
+    }
+    Ok(changes.iter().map(report).collect())
+}
+
+/// The output of a tool that changed files: what it says to the model, and the changes for the log.
+pub(crate) fn output(changes: Vec<FileChange>, notes: &[String]) -> ToolOutput {
+    let mut text: Vec<String> = changes.iter().map(sentence).collect();
+    text.extend(notes.iter().cloned());
+    ToolOutput { text: text.join("\n"), changes, ..ToolOutput::default() }
+}
+
+/// The diffs of a plan, for an approval.
+pub(crate) fn preview(changes: &[Change]) -> String {
+    let shown = |change: &Change| {
+        let (report, diff) = (report(change), diff(change));
+        match diff {
+            Some(diff) if !diff.text.is_empty() => diff.text,
+            _ => sentence(&report) + "\n",
+        }
+    };
+    changes.iter().map(shown).collect()
+}
+
+fn make(files: &dyn Files, change: &Change) -> Result<(), windlass_core::workspace::FileError> {
+    match change {
+        Change::Create { path, after } | Change::Modify { path, after, .. } => files.write(path, after),
+        Change::Delete { path, .. } => files.remove(path),
+        Change::Move { from, to, before, after } => {
+            files.rename(from, to, false)?;
+            if before == after {
+                return Ok(());
+            }
+            files.write(to, after).inspect_err(|_| {
+                // A half-made move is no move; if even this fails, the write's error is the one to tell.
+                let _ = files.rename(to, from, false);
+            })
+        }
+    }
+}
+
+fn take_back(files: &dyn Files, done: &[&Change]) -> String {
+    let mut stuck = Vec::new();
+    for change in done.iter().rev() {
+        let (path, result) = match change {
+            Change::Create { path, .. } => (path, files.remove(path)),
+            Change::Modify { path, before, .. } | Change::Delete { path, before } => (path, files.write(path, before)),
+            Change::Move { from, to, before, after } => {
+                let back = if before == after { Ok(()) } else { files.write(to, before) };
+                (to, back.and_then(|()| files.rename(to, from, false)))
+            }
+        };
+        if let Err(err) = result {
+            stuck.push(format!("{path} ({err})"));
+        }
+    }
+    if stuck.is_empty() {
+        "the files changed before it were put back as they were".to_owned()
+    } else {
+        format!("these could not be put back: {}", stuck.join(", "))
+    }
+}
+
+fn remember(files: &dyn Files, change: &Change, seen: &Seen) {
+    match change {
+        Change::Create { path, after } | Change::Modify { path, after, .. } => seen.note(files, path, after),
+        Change::Delete { path, .. } => seen.forget(files, path),
+        Change::Move { from, to, after, .. } => {
+            seen.forget(files, from);
+            seen.note(files, to, after);
+        }
+    }
+}
+
+fn report(change: &Change) -> FileChange {
+    let (path, happened) = match change {
+        Change::Create { path, .. } => (path, Happened::Created),
+        Change::Modify { path, .. } => (path, Happened::Modified),
+        Change::Delete { path, .. } => (path, Happened::Deleted),
+        Change::Move { from, to, .. } => (to, Happened::MovedFrom(from.clone())),
+    };
+    let diff = diff(change);
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    FileChange {
+        path: path.clone(),
+        change: happened,
+        added: diff.as_ref().map_or(0, |diff| count(diff.added)),
+        removed: diff.as_ref().map_or(0, |diff| count(diff.removed)),
+        diff: diff.filter(|diff| !diff.cut && !diff.text.is_empty()).map(|diff| diff.text),
+    }
+}
+
+fn diff(change: &Change) -> Option<Diff> {
+    let text = |bytes: &[u8]| Text::decode(bytes).ok().map(|text| text.content);
+    const NONE: &str = "/dev/null";
+    let (old, new, before, after) = match change {
+        Change::Create { path, after } => (NONE.to_owned(), format!("b/{path}"), String::new(), text(after)?),
+        Change::Modify { path, before, after } => {
+            (format!("a/{path}"), format!("b/{path}"), text(before)?, text(after)?)
+        }
+        Change::Delete { path, before } => (format!("a/{path}"), NONE.to_owned(), text(before)?, String::new()),
+        Change::Move { from, to, before, after } => {
+            (format!("a/{from}"), format!("b/{to}"), text(before)?, text(after)?)
+        }
+    };
+    Some(unified(&old, &new, &before, &after, MAX_DIFF))
+}
+
+fn sentence(change: &FileChange) -> String {
+    let counts = format!("(+{} -{})", change.added, change.removed);
+    match &change.change {
+        Happened::Created => format!("created {} {counts}", change.path),
+        Happened::Modified => format!("edited {} {counts}", change.path),
+        Happened::Deleted => format!("deleted {}", change.path),
+        Happened::MovedFrom(from) if change.added + change.removed == 0 => format!("moved {from} to {}", change.path),
+        Happened::MovedFrom(from) => format!("moved {from} to {} {counts}", change.path),
+    }
+}
+
+/// A failure that names the file it is about.
+pub(crate) fn about(path: &str, category: ErrorCategory, text: impl std::fmt::Display) -> ToolFailure {
+    ToolFailure::new(category, format!("{path}: {text}"))
+}

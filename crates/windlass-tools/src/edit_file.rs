@@ -1,0 +1,159 @@
+//! edit_file: replaces text by text in one file, several replacements in one write. Never touches a place the model
+//! did not name exactly once (or asked to replace everywhere).
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_core::BoxFuture;
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::Files;
+use windlass_host::edit::matching::{Applied, Edit, EditError, How, apply_all};
+use windlass_host::edit::patch::Change;
+use windlass_host::edit::text::{Text, lines};
+
+use crate::args::{invalid, parse, spec};
+use crate::change::{self, about};
+use crate::place::{blocking, read_whole, tidy, writes};
+use crate::seen::Seen;
+
+/// Arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// File to edit, relative to the workspace.
+    path: String,
+    /// Text to find; must occur exactly once unless replace_all.
+    #[serde(default)]
+    old: Option<String>,
+    /// Text to put in its place.
+    #[serde(default)]
+    new: Option<String>,
+    /// Replace every occurrence of `old`.
+    #[serde(default)]
+    replace_all: bool,
+    /// Several replacements in order, instead of `old` and `new`; all are made or none.
+    #[serde(default)]
+    #[schemars(length(max = 100))]
+    edits: Vec<One>,
+}
+
+/// One replacement.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct One {
+    /// Text to find.
+    old: String,
+    /// Text to put in its place.
+    new: String,
+    /// Replace every occurrence.
+    #[serde(default)]
+    replace_all: bool,
+}
+
+/// The tool.
+pub(crate) struct EditFile {
+    spec: ToolSpec,
+    seen: Arc<Seen>,
+}
+
+impl EditFile {
+    pub(crate) fn new(seen: Arc<Seen>) -> Self {
+        let mut spec = spec::<Args>("edit_file", include_str!("descriptions/edit_file.md"), Effect::Write);
+        spec.interrupt = Interrupt::Finish;
+        Self { spec, seen }
+    }
+}
+
+impl Tool for EditFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        writes(ctx, &parse::<Args>(args.clone())?.path)
+    }
+
+    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
+        let args: Args = parse(args.clone()).ok()?;
+        let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
+        Some(change::preview(&[plan(ctx.files.as_ref(), &args, before).ok()?.0]))
+    }
+
+    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move {
+            let args: Args = parse(args)?;
+            let seen = self.seen.clone();
+            blocking(ctx.files, move |files| edit(files.as_ref(), &args, &seen)).await
+        })
+    }
+}
+
+fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
+    let before = read_whole(files, &args.path)?;
+    seen.check(files, &args.path, &before)?;
+    let (change, applied) = plan(files, args, before)?;
+    let done = change::write_all(files, &[change], seen)?;
+    let mut notes: Vec<String> =
+        applied.iter().filter(|one| one.count > 1).map(|one| format!("replaced {} places", one.count)).collect();
+    if let Some(how) = applied.iter().map(|one| one.how).max().filter(|how| *how > How::LineEndings) {
+        let what =
+            if how == How::Indentation { "indentation; the new text was re-indented" } else { "trailing spaces" };
+        notes.push(format!("the text was found only apart from {what}"));
+        notes.extend(done.iter().filter_map(|change| change.diff.clone()));
+    }
+    Ok(change::output(done, &notes))
+}
+
+fn plan(files: &dyn Files, args: &Args, before: Vec<u8>) -> Result<(Change, Vec<Applied>), ToolFailure> {
+    let edits = edits(args)?;
+    let text = Text::decode(&before).map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
+    let applied = apply_all(&text.content, &edits).map_err(|(index, err)| refusal(args, &edits, index, &err))?;
+    let after = applied.last().map_or("", |last| last.content.as_str());
+    let after = text.encode(after).map_err(|err| about(&args.path, ErrorCategory::Exception, err))?;
+    if after == before {
+        return Err(invalid(format!("{}: together the edits change nothing", args.path)));
+    }
+    Ok((Change::Modify { path: tidy(files, &args.path), before, after }, applied))
+}
+
+fn edits(args: &Args) -> Result<Vec<Edit<'_>>, ToolFailure> {
+    match (&args.old, &args.new, args.edits.is_empty()) {
+        (Some(old), Some(new), true) => Ok(vec![Edit { old, new, replace_all: args.replace_all }]),
+        (None, None, false) => Ok(args
+            .edits
+            .iter()
+            .map(|one| Edit { old: &one.old, new: &one.new, replace_all: one.replace_all || args.replace_all })
+            .collect()),
+        _ => Err(invalid("give either `old` and `new`, or `edits`")),
+    }
+}
+
+fn refusal(args: &Args, edits: &[Edit<'_>], index: usize, err: &EditError) -> ToolFailure {
+    let category = match err {
+        EditError::Missing { .. } => ErrorCategory::NotFound,
+        EditError::Ambiguous { .. } => ErrorCategory::Ambiguous,
+        EditError::EmptyOld | EditError::SameText | EditError::NoChange => ErrorCategory::InvalidArguments,
+    };
+    let which = if edits.len() > 1 { format!("edit {} of {}: ", index + 1, edits.len()) } else { String::new() };
+    let hint = if category == ErrorCategory::NotFound && numbered(edits[index].old) {
+        "\n`old` has the line numbers of read_file in it; leave them out"
+    } else {
+        ""
+    };
+    let none = if edits.len() > 1 { "\nnone of the edits was made" } else { "" };
+    about(&args.path, category, format!("{which}{err}{hint}{none}"))
+}
+
+/// Whether every line starts like the display of read_file.
+fn numbered(old: &str) -> bool {
+    let marked = |text: &str| {
+        text.split_once('|').is_some_and(|(number, _)| {
+            let number = number.split(':').next().unwrap_or_default();
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    lines(old).iter().all(|line| marked(line.text))
+}

@@ -1,0 +1,131 @@
+//! grep: lines that match a pattern, honouring ignore files. Lines of files that hold credentials are never shown.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_core::BoxFuture;
+use windlass_core::gate::is_credential;
+use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::{GrepQuery, Grepped};
+
+use crate::args::{invalid, parse, spec};
+use crate::place::{blocking, failure, or_root, reads};
+
+/// Matching lines of one answer when no limit is given, and at most.
+const DEFAULT_MAX: usize = 100;
+const MAX: usize = 1_000;
+/// Lines of context on each side, at most.
+const MAX_CONTEXT: usize = 20;
+
+/// Arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// Regular expression, matched within a line; no look-around, no back-references.
+    pattern: String,
+    /// File or directory to look in; the workspace if not given.
+    #[serde(default)]
+    path: Option<String>,
+    /// Only files whose path matches this glob, such as `*.ts`.
+    #[serde(default)]
+    glob: Option<String>,
+    /// Take the pattern as plain text.
+    #[serde(default)]
+    literal: bool,
+    /// Ignore case.
+    #[serde(default)]
+    ignore_case: bool,
+    /// Lines to show before and after each match.
+    #[serde(default)]
+    #[schemars(range(max = 20))]
+    context: Option<usize>,
+    /// The most matching lines; 100 if not given.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000))]
+    max: Option<usize>,
+}
+
+/// The tool.
+pub(crate) struct Grep {
+    spec: ToolSpec,
+}
+
+impl Grep {
+    pub(crate) fn new() -> Self {
+        let mut spec = spec::<Args>("grep", include_str!("descriptions/grep.md"), Effect::Read);
+        spec.parallel = true;
+        Self { spec }
+    }
+}
+
+impl Tool for Grep {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        Ok(vec![reads(ctx, or_root(&parse::<Args>(args.clone())?.path))?])
+    }
+
+    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move {
+            let args: Args = parse(args)?;
+            if args.pattern.is_empty() {
+                return Err(invalid("`pattern` is empty"));
+            }
+            let cancel = ctx.cancel.clone();
+            let found = blocking(ctx.files, move |files| {
+                let path = or_root(&args.path);
+                let query = GrepQuery {
+                    under: path.to_owned(),
+                    pattern: args.pattern.clone(),
+                    literal: args.literal,
+                    ignore_case: args.ignore_case,
+                    glob: args.glob.clone(),
+                    context: args.context.unwrap_or(0).min(MAX_CONTEXT),
+                    max: args.max.unwrap_or(DEFAULT_MAX).clamp(1, MAX),
+                };
+                files.grep(&query, &cancel).map_err(|err| failure(files.as_ref(), path, err))
+            })
+            .await?;
+            Ok(ToolOutput::text(show(&found)))
+        })
+    }
+}
+
+/// Lines under the path of their file: `12:` for a match, `12-` for context, `--` where lines are left out.
+fn show(found: &Grepped) -> String {
+    let mut out: Vec<String> = Vec::new();
+    let mut hidden: Vec<&str> = Vec::new();
+    let mut last: Option<(&str, u64)> = None;
+    for line in &found.lines {
+        if is_credential(&line.path) {
+            if !hidden.contains(&line.path.as_str()) {
+                hidden.push(&line.path);
+            }
+            continue;
+        }
+        match last {
+            Some((path, number)) if path == line.path => {
+                let has_context = found.lines.len() > found.matches;
+                if has_context && line.line > number + 1 {
+                    out.push("--".into());
+                }
+            }
+            Some(_) => out.extend([String::new(), line.path.clone()]),
+            None => out.push(line.path.clone()),
+        }
+        out.push(format!("{}{}{}", line.line, if line.hit { ':' } else { '-' }, line.text));
+        last = Some((&line.path, line.line));
+    }
+    if out.is_empty() {
+        out.push("[no line matches; ignored and binary files are not looked at]".into());
+    }
+    if !hidden.is_empty() {
+        out.push(format!("[matches in {} not shown: such files hold credentials]", hidden.join(", ")));
+    }
+    if found.more {
+        out.push(format!("[{} matching lines shown; there are more, or some files could not be read]", found.matches));
+    }
+    out.join("\n")
+}

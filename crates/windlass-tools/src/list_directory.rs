@@ -1,0 +1,75 @@
+//! list_directory: the names in one directory. Never goes deeper.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_core::BoxFuture;
+use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::{FileKind, Listing};
+
+use crate::args::{parse, spec};
+use crate::place::{blocking, failure, or_root, reads};
+
+/// Entries of one answer.
+const MAX_ENTRIES: usize = 1_000;
+
+/// Arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// Directory, relative to the workspace; the workspace itself if not given.
+    #[serde(default)]
+    path: Option<String>,
+}
+
+/// The tool.
+pub(crate) struct ListDirectory {
+    spec: ToolSpec,
+}
+
+impl ListDirectory {
+    pub(crate) fn new() -> Self {
+        let mut spec = spec::<Args>("list_directory", include_str!("descriptions/list_directory.md"), Effect::Read);
+        spec.parallel = true;
+        Self { spec }
+    }
+}
+
+impl Tool for ListDirectory {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        Ok(vec![reads(ctx, or_root(&parse::<Args>(args.clone())?.path))?])
+    }
+
+    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move {
+            let args: Args = parse(args)?;
+            let listing = blocking(ctx.files, move |files| {
+                let path = or_root(&args.path);
+                files.list(path, MAX_ENTRIES).map_err(|err| failure(files.as_ref(), path, err))
+            })
+            .await?;
+            Ok(ToolOutput::text(show(&listing)))
+        })
+    }
+}
+
+fn show(listing: &Listing) -> String {
+    if listing.entries.is_empty() {
+        return "[the directory is empty]".into();
+    }
+    let line = |(name, kind, size): &(String, FileKind, u64)| match kind {
+        FileKind::Directory => format!("{name}/"),
+        FileKind::File => format!("{name}  {size}"),
+        FileKind::Link => format!("{name}  [link]"),
+        FileKind::Special => format!("{name}  [special]"),
+    };
+    let mut lines: Vec<String> = listing.entries.iter().map(line).collect();
+    if listing.more {
+        lines.push(format!("[more than {MAX_ENTRIES} entries; find_files with a pattern narrows it down]"));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,98 @@
+//! move_file: gives a file another name or place. Overwrites only when told to.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_core::BoxFuture;
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::{Change, FileChange, FileErrorKind, FileKind, Files};
+
+use crate::args::{invalid, parse, spec};
+use crate::change;
+use crate::place::{MAX_FILE, blocking, failure, tidy, writes};
+use crate::seen::Seen;
+
+/// Arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// File to move, relative to the workspace.
+    from: String,
+    /// Its new path; missing directories are made.
+    to: String,
+    /// Replace a file that is there already.
+    #[serde(default)]
+    overwrite: bool,
+}
+
+/// The tool.
+pub(crate) struct MoveFile {
+    spec: ToolSpec,
+    seen: Arc<Seen>,
+}
+
+impl MoveFile {
+    pub(crate) fn new(seen: Arc<Seen>) -> Self {
+        let mut spec = spec::<Args>("move_file", include_str!("descriptions/move_file.md"), Effect::Write);
+        spec.interrupt = Interrupt::Finish;
+        Self { spec, seen }
+    }
+}
+
+impl Tool for MoveFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        let args: Args = parse(args.clone())?;
+        let mut touches = writes(ctx, &args.from)?;
+        touches.extend(writes(ctx, &args.to)?);
+        Ok(touches)
+    }
+
+    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move {
+            let args: Args = parse(args)?;
+            let seen = self.seen.clone();
+            blocking(ctx.files, move |files| rename(files.as_ref(), &args, &seen)).await
+        })
+    }
+}
+
+fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
+    let stat = files.stat(&args.from).map_err(|err| failure(files, &args.from, err))?;
+    if stat.kind == FileKind::Directory {
+        return Err(invalid(format!("{} is a directory; move its files one by one, or use bash", args.from)));
+    }
+    if files.stat(&args.to).is_ok_and(|stat| stat.kind == FileKind::Directory) {
+        let name = args.from.rsplit('/').next().unwrap_or(&args.from);
+        return Err(invalid(format!(
+            "{} is a directory; name the file, as in {}/{name}",
+            args.to,
+            args.to.trim_end_matches('/')
+        )));
+    }
+    files.rename(&args.from, &args.to, args.overwrite).map_err(|err| match err.kind {
+        FileErrorKind::Exists => ToolFailure::new(
+            ErrorCategory::InvalidArguments,
+            format!("{} exists already; choose another name or set overwrite", args.to),
+        ),
+        _ => failure(files, &args.from, err),
+    })?;
+    seen.forget(files, &args.from);
+    if let Ok(bytes) = files.read(&args.to, MAX_FILE) {
+        seen.note(files, &args.to, &bytes);
+    }
+    let moved = FileChange {
+        path: tidy(files, &args.to),
+        change: Change::MovedFrom(tidy(files, &args.from)),
+        added: 0,
+        removed: 0,
+        diff: None,
+    };
+    Ok(change::output(vec![moved], &[]))
+}

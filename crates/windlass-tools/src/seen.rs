@@ -1,0 +1,83 @@
+//! What the model has seen of each file, so that an edit of a file that changed on disk since is refused as stale.
+//!
+//! Holds a hash per path and a bounded number of paths. Never holds content.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::ToolFailure;
+use windlass_core::workspace::Files;
+use windlass_host::edit::nearest::numbered;
+use windlass_host::edit::text::{Text, lines};
+
+/// Paths remembered; beyond that the map starts afresh, which only makes the check more lenient.
+const MAX_PATHS: usize = 10_000;
+/// Lines of the current content that are offered with a refusal.
+const MAX_OFFERED: usize = 200;
+
+/// Hashes of files as the model last saw them.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Mutex<HashMap<(PathBuf, String), u64>>);
+
+impl Seen {
+    /// The model has seen these bytes at this path, or wrote them.
+    pub(crate) fn note(&self, files: &dyn Files, path: &str, bytes: &[u8]) {
+        let mut map = self.map();
+        if map.len() >= MAX_PATHS {
+            map.clear();
+        }
+        map.insert(key(files, path), hash(bytes));
+    }
+
+    /// The path is gone.
+    pub(crate) fn forget(&self, files: &dyn Files, path: &str) {
+        self.map().remove(&key(files, path));
+    }
+
+    /// Refuses when the model saw other bytes than these. The refusal shows the current text, which then counts
+    /// as seen.
+    pub(crate) fn check(&self, files: &dyn Files, path: &str, bytes: &[u8]) -> Result<(), ToolFailure> {
+        let known = self.map().get(&key(files, path)).copied();
+        if known.is_none_or(|known| known == hash(bytes)) {
+            return Ok(());
+        }
+        self.note(files, path, bytes);
+        let text = format!("{path} changed on disk since it was last read; nothing was written. {}", offer(bytes));
+        Err(ToolFailure::new(ErrorCategory::Stale, text))
+    }
+
+    fn map(&self) -> MutexGuard<'_, HashMap<(PathBuf, String), u64>> {
+        // A panic elsewhere cannot leave the map half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(files: &dyn Files, path: &str) -> (PathBuf, String) {
+    let resolved = files.resolve(path).map_or_else(|_| path.to_owned(), |resolved| resolved.path);
+    (files.root().to_owned(), resolved)
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn offer(bytes: &[u8]) -> String {
+    match Text::decode(bytes) {
+        Ok(text) => {
+            let all = lines(&text.content);
+            let shown = numbered(&all[..all.len().min(MAX_OFFERED)], 1);
+            let rest = if all.len() > MAX_OFFERED {
+                format!("\n[{} lines in all; read_file shows the rest]", all.len())
+            } else {
+                String::new()
+            };
+            format!("It reads now:\n{shown}{rest}")
+        }
+        Err(err) => format!("Now {err}"),
+    }
+}

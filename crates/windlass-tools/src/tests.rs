@@ -1,0 +1,178 @@
+//! Every tool against a real workspace, through one door.
+
+// A test may look at the machine directly; a tool may not.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod editing;
+mod looking;
+mod running;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use windlass_core::ask::{Answer, Question};
+use windlass_core::tool::{ToolCtx, ToolFailure, ToolOutput, ToolSet, Voice};
+use windlass_core::workspace::{Artifacts, Files, Processes};
+use windlass_core::{BoxFuture, CancellationToken};
+use windlass_host::artifact::ArtifactDir;
+use windlass_host::exec::{HostProcesses, child_env};
+use windlass_host::workspace::Root;
+
+/// A workspace with all tools.
+struct Bench {
+    dir: TempDir,
+    _store: TempDir,
+    files: Arc<dyn Files>,
+    processes: Arc<dyn Processes>,
+    artifacts: Arc<dyn Artifacts>,
+    voice: Person,
+    tools: ToolSet,
+    cancel: CancellationToken,
+}
+
+/// Whoever is asked, and the notes of the session.
+#[derive(Default)]
+struct Person {
+    notes: Mutex<String>,
+    answers: Mutex<Vec<Answer>>,
+    asked: Mutex<Vec<Question>>,
+}
+
+impl Voice for Person {
+    fn progress(&self, _text: &str) {}
+
+    fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
+        self.asked.lock().unwrap().push(question);
+        let answer = self.answers.lock().unwrap().pop().unwrap_or(Answer::Nobody);
+        Box::pin(async move { answer })
+    }
+
+    fn notes(&self) -> String {
+        self.notes.lock().unwrap().clone()
+    }
+
+    fn set_notes<'a>(&'a self, text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
+        *self.notes.lock().unwrap() = text;
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Bench {
+    fn new(before: &[(&str, &str)]) -> Self {
+        let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let env = ["PATH", "HOME"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        let bench = Self {
+            files: root.clone(),
+            processes: Arc::new(HostProcesses::new(root, child_env(env, &[]))),
+            artifacts: Arc::new(ArtifactDir::new(store.path().join("artifacts"))),
+            voice: Person::default(),
+            tools: ToolSet::new(crate::all()),
+            cancel: CancellationToken::new(),
+            _store: store,
+            dir,
+        };
+        before.iter().for_each(|(path, text)| bench.put(path, text.as_bytes()));
+        bench
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn put(&self, path: &str, bytes: &[u8]) {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    fn get(&self, path: &str) -> Vec<u8> {
+        std::fs::read(self.path().join(path)).unwrap()
+    }
+
+    fn ctx(&self) -> ToolCtx<'_> {
+        ToolCtx {
+            files: &self.files,
+            processes: &self.processes,
+            artifacts: &self.artifacts,
+            voice: &self.voice,
+            cancel: self.cancel.clone(),
+        }
+    }
+
+    /// Touches, then runs, as the engine does.
+    fn output(&self, tool: &str, args: Value) -> Result<ToolOutput, ToolFailure> {
+        let ctx = self.ctx();
+        let tool = self.tools.get(tool).unwrap();
+        tool.touches(&args, &ctx)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(tool.run(args, ctx))
+    }
+
+    /// What the model would read.
+    fn call(&self, tool: &str, args: Value) -> String {
+        match self.output(tool, args) {
+            Ok(ToolOutput { text, failed: None, .. }) => text,
+            Ok(ToolOutput { text, failed: Some(category), .. }) => format!("Error [{}]: {text}", category.word()),
+            Err(failure) => format!("Error [{}]: {}", failure.category.word(), failure.text),
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, tool: &str, args: Value, expect: &str) {
+        assert_eq!(self.call(tool, args), expect);
+    }
+
+    /// The answer starts with this.
+    #[track_caller]
+    fn check_start(&self, tool: &str, args: Value, expect: &str) {
+        let found = self.call(tool, args);
+        assert!(found.starts_with(expect), "{found}");
+    }
+}
+
+#[test]
+fn schemas_are_compact_and_every_field_is_described() {
+    let tools = crate::all();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "read_file",
+            "write_file",
+            "edit_file",
+            "edit_lines",
+            "apply_patch",
+            "delete_file",
+            "move_file",
+            "list_directory",
+            "find_files",
+            "grep",
+            "bash",
+            "git_status",
+            "git_diff",
+            "notes",
+            "ask_user",
+            "calculator",
+        ]
+    );
+    let mut size = 0;
+    for tool in &tools {
+        let spec = tool.spec();
+        let schema = spec.schema.to_string();
+        assert!(!spec.description.is_empty());
+        assert_eq!(spec.schema["type"], "object", "{}", spec.name);
+        assert_eq!(spec.schema["additionalProperties"], false, "{}", spec.name);
+        for noise in ["$ref", "$defs", "$schema", "\"title\"", "\"format\"", "null"] {
+            assert!(!schema.contains(noise), "{}: {schema}", spec.name);
+        }
+        let described = |(name, property): (&String, &Value)| {
+            assert!(property["description"].is_string(), "{} {name}", spec.name);
+        };
+        spec.schema["properties"].as_object().into_iter().flatten().for_each(described);
+        size += schema.len() + spec.description.len();
+    }
+    assert!(size < 10_000, "{size} bytes go along with every request");
+}
