@@ -103,10 +103,11 @@ fn a_background_job_is_started_polled_and_stopped() {
 
 #[test]
 fn what_bash_touches_is_its_command() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::new(&[("sub/f", "")]);
     let ctx = bench.ctx();
     let touches = |args| bench.tools.get("bash").unwrap().touches(&args, &ctx).unwrap();
     assert_eq!(touches(json!({"command": "ls"})), [Touch::Execute { command: "ls".into() }]);
+    assert_eq!(touches(json!({"command": "ls", "workdir": "sub"})), [Touch::Execute { command: "ls".into() }]);
     assert_eq!(touches(json!({"poll": "1"})), []);
 }
 
