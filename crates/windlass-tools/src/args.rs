@@ -26,6 +26,8 @@ pub(crate) fn schema<A: JsonSchema>() -> Value {
     if let Value::Object(root) = &mut value {
         // The struct's own comment is for readers of the code; the tool has its description.
         root.shift_remove("description");
+        // Some vendors refuse an object schema that does not list its properties, even when there are none.
+        root.entry("properties").or_insert_with(|| Map::new().into());
     }
     value
 }

@@ -1,0 +1,70 @@
+//! What `--help` says, as snapshots, so that a change of a flag is seen in review.
+
+use crate::place::Place;
+
+#[test]
+fn help_is_as_reviewed() {
+    let place = Place::new();
+    for args in
+        [&["--help"][..], &["run", "--help"], &["sessions", "--help"], &["config", "--help"], &["demo", "--help"]]
+    {
+        let output = place.run(args);
+        assert_eq!(output.code, 0);
+        let name = args.iter().map(|word| word.trim_start_matches('-')).collect::<Vec<_>>().join("-");
+        insta::assert_snapshot!(name, output.out);
+    }
+}
+
+#[test]
+fn the_commands_that_only_look_work_in_an_empty_home() {
+    let place = Place::new();
+    for (args, says) in [
+        (&["--version"][..], "windlass 0."),
+        (&["tools"], "read_file"),
+        (&["tools", "bash"], "\"command\""),
+        (&["models"], "anthropic"),
+        (&["models", "--prices"], "cache read"),
+        (&["config", "keys"], "max_steps"),
+        (&["config", "path"], "config.toml"),
+        (&["completion", "bash"], "windlass"),
+        (&["doctor"], "kernel sandbox"),
+        (&["doctor", "--json"], "\"findings\""),
+        (&["sessions", "list"], ""),
+    ] {
+        let output = place.run(args);
+        assert_eq!(output.code, 0, "{args:?}: {}", output.err);
+        assert!(output.out.contains(says), "{args:?}: {}", output.out);
+    }
+    for line in place.run(&["tools", "--json"]).out.lines() {
+        let spec: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(spec["schema"]["properties"].is_object(), "{line}");
+    }
+    let home = std::fs::read_dir(place.home()).unwrap().count();
+    assert_eq!(home, 0, "looking writes nothing");
+}
+
+#[test]
+fn settings_are_set_shown_with_their_origin_and_unset() {
+    let place = Place::new();
+    assert_eq!(place.run(&["config", "set", "model", "ollama/qwen3"]).code, 0);
+    assert_eq!(place.run(&["config", "set", "rules.deny", "bash(rm *),web_fetch"]).code, 0);
+    let shown = place.run(&["config", "--origin"]).out;
+    assert!(shown.contains("model = \"ollama/qwen3\"  # ") && shown.contains("config.toml:1"), "{shown}");
+    assert_eq!(place.run(&["config", "get", "model"]).out, "\"ollama/qwen3\"\n");
+    assert_eq!(place.run(&["config", "unset", "model"]).code, 0);
+    assert_eq!(place.run(&["config", "get", "model"]).code, 1);
+    assert_eq!(place.run(&["config", "get", "modle"]).code, 2);
+}
+
+#[test]
+fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
+    let place = Place::new();
+    let output = place.run(&["demo"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    for says in ["FAIL: median 10 9 2", "sort -n", "completed · 4 steps", "windlass sessions show"] {
+        assert!(output.err.contains(says), "{says:?} is not in\n{}", output.err);
+    }
+    let kinds: Vec<String> = place.log().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(kinds.iter().filter(|kind| *kind == "file_changed").count(), 2);
+    assert_eq!(kinds.last().map(String::as_str), Some("run_finished"));
+}

@@ -1,0 +1,9 @@
+//! The real binary, in a home and a workspace of its own, on scripted models.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod codes;
+mod help;
+mod place;
+mod sessions;
+mod terminal;
+mod wire;

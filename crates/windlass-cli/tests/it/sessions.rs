@@ -1,0 +1,154 @@
+//! Sessions: the log and its views, resuming, damage, secrets.
+
+use serde_json::Value;
+
+use crate::codes::wait_until;
+use crate::place::{HELLO, Place, id_of};
+
+const EDIT: &str = r#"
+[[step]]
+calls = [{ name = "edit_file", args = { path = "a.txt", old = "one", new = "two" } }]
+[[step]]
+expect_new = "a.txt"
+text = "done"
+"#;
+
+#[test]
+fn the_stream_is_the_log_and_the_result_carries_the_same_numbers() {
+    let place = Place::new();
+    place.write("a.txt", "one\r\n");
+    let output = place.play(EDIT, &["--approval", "edit", "-o", "stream-json"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let shown: Vec<Value> = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let durable: Vec<Value> = shown.iter().filter(|event| event["seq"].is_u64()).cloned().collect();
+    assert_eq!(durable, place.log());
+    assert!(shown.iter().any(|event| event["kind"] == "delta" && event["after"].is_u64()));
+    assert_eq!(place.read("a.txt"), "two\r\n", "bytes outside the edit stay");
+
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let output = place.play(EDIT, &["--approval", "edit", "--json"]);
+    let result: Value = serde_json::from_str(&output.out).unwrap();
+    let end = place.log().pop().unwrap();
+    assert_eq!(result["totals"], end["totals"]);
+    assert_eq!(result["files"], end["files"]);
+    assert_eq!(result["files"][0]["path"], "a.txt");
+    assert_eq!(result["text"], "done");
+    assert_eq!(result["status"], "completed");
+}
+
+#[test]
+fn a_prompt_comes_from_standard_input_and_files_are_attached() {
+    let place = Place::new();
+    place.write("notes.txt", "the attached words");
+    let script = place.script("[[step]]\nexpect = [\"from the pipe\", \"the attached words\"]\ntext = \"ok\"\n");
+    let command = place.command(&["run", "--in-place", "--script", &script, "see @notes.txt"]);
+    let output = place.run_with(command, "from the pipe\n");
+    assert_eq!(output.code, 0, "{}", output.err);
+}
+
+#[test]
+fn a_session_goes_on_where_it_was() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let script = place.script("[[step]]\nexpect = [\"hello there\", \"and now\"]\ntext = \"more\"\n");
+    let output = place.run(&["resume", "--script", &script, &id, "and", "now"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let output = place.run(&[
+        "run",
+        "--in-place",
+        "-c",
+        "--script",
+        &place.script("[[step]]\nexpect = \"more\"\ntext = \"x\"\n"),
+        "again",
+    ]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.sessions().len(), 1);
+    assert!(place.run(&["sessions", "list"]).out.contains(&id));
+    assert!(place.run(&["sessions", "show", &id]).out.contains("prompt: and now"));
+    let exported = place.run(&["sessions", "export", &id]).out;
+    assert_eq!(exported.lines().count(), place.log().len());
+    assert!(place.run(&["sessions", "export", &id, "--format", "markdown"]).out.contains("## Prompt"));
+    assert_eq!(place.run(&["sessions", "delete", &id]).code, 5, "nobody said yes");
+    assert_eq!(place.run(&["sessions", "delete", &id, "--yes"]).code, 0);
+    assert!(place.sessions().is_empty());
+}
+
+#[test]
+fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
+    let place = Place::new();
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch started; sleep 20\", timeout_s = 20 } }]\n",
+    );
+    let mut child = place.command(&["run", "--in-place", "--yes", "--script", &script, "go"]).spawn().unwrap();
+    wait_until(|| place.work().join("started").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = place.log();
+    assert_eq!(before.last().unwrap()["kind"], "command_started");
+    let id = id_of(&place.sessions()[0]);
+    let script = place.script("[[step]]\nexpect = \"it may have happened\"\ntext = \"I see\"\n");
+    let output = place.run(&["resume", "--script", &script, &id, "go on"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let after = place.log();
+    assert_eq!(after[..before.len()], before[..]);
+    let ends: Vec<&Value> = after.iter().filter(|event| event["kind"] == "run_finished").collect();
+    assert_eq!(ends.len(), 2);
+    assert_eq!(ends[0]["outcome"]["reason"], "interrupted");
+}
+
+#[test]
+fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let session = place.sessions()[0].clone();
+    let (id, log) = (id_of(&session), session.join("events.jsonl"));
+    let good = std::fs::read_to_string(&log).unwrap();
+    let script = place.script(HELLO);
+    let damaged = good.replacen("\"kind\":\"run_started\"", "\"kind\":\"run_st", 1);
+    let newer = good.replacen("{\"v\":1,", "{\"v\":99,", 1);
+    for (text, says) in [(damaged, "events.jsonl"), (newer, "newer")] {
+        std::fs::write(&log, &text).unwrap();
+        let output = place.run(&["resume", "--script", &script, &id, "x"]);
+        assert_eq!(output.code, 1, "{}", output.err);
+        assert!(output.err.contains(says) && output.err.contains(&id), "{}", output.err);
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), text, "left untouched");
+    }
+    // A torn last line is set aside with a notice, and the session goes on.
+    std::fs::write(&log, format!("{good}{{\"v\":1,\"seq\":9")).unwrap();
+    let output = place.run(&["resume", "--script", &script, &id, "x"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(place.log().iter().any(|event| event["kind"] == "warned" && event["code"] == "log_repaired"));
+}
+
+#[test]
+fn a_planted_key_is_in_no_log_no_output_and_no_child() {
+    let place = Place::new();
+    let key = "sk-planted-0123456789abcdef";
+    place.write("leak.txt", &format!("the key is {key}\n"));
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"env; cat leak.txt\" } }, { name = \"read_file\", args = { path = \"leak.txt\" } }]\n\
+         [[step]]\nexpect_new = \"the key is\"\ntext = \"seen\"\n",
+    );
+    let mut command =
+        place.command(&["run", "--in-place", "--yes", "-v", "--script", &script, &format!("my key is {key}")]);
+    command.env("ANTHROPIC_API_KEY", key).env("MY_TOKEN", key);
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 0, "{}", output.err);
+    let log = std::fs::read_to_string(place.sessions()[0].join("events.jsonl")).unwrap();
+    for (what, text) in [("log", &log), ("stdout", &output.out), ("stderr", &output.err)] {
+        assert!(!text.contains(key), "the key is in the {what}:\n{text}");
+    }
+    assert!(!log.contains("MY_TOKEN="), "the child saw the variable");
+}
+
+#[test]
+fn a_project_cannot_loosen_or_redirect_anything() {
+    let place = Place::new();
+    place.write(".windlass/config.toml", "approval = \"auto\"\nmodel = \"evil/x\"\n[rules]\nallow = [\"bash\"]\n");
+    let output = place.play("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch made\" } }]\n", &[]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    assert!(output.err.contains("may only tighten"), "{}", output.err);
+    assert!(!place.work().join("made").exists());
+}

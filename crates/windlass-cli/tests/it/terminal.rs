@@ -1,0 +1,177 @@
+//! At a real terminal: approvals, progress, chat, interrupts.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+
+use crate::place::{BINARY, Place};
+
+/// The binary in a terminal of 80×24, typed to and read from.
+struct Terminal {
+    writer: Box<dyn Write + Send>,
+    screen: Arc<Mutex<Vec<u8>>>,
+    child: Box<dyn portable_pty::Child + Send + Sync>,
+    _master: Box<dyn portable_pty::MasterPty + Send>,
+}
+
+impl Terminal {
+    fn start(place: &Place, args: &[&str]) -> Self {
+        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(BINARY);
+        command.args(args);
+        command.cwd(place.work());
+        command.env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command.env("HOME", place.home());
+        command.env("TERM", "xterm-256color");
+        let child = pair.slave.spawn_command(command).unwrap();
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let seen = screen.clone();
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(n) = reader.read(&mut piece) {
+                if n == 0 {
+                    break;
+                }
+                seen.lock().unwrap().extend_from_slice(&piece[..n]);
+            }
+        });
+        Self { writer: pair.master.take_writer().unwrap(), screen, child, _master: pair.master }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until the screen has shown this since it was last looked at.
+    #[track_caller]
+    fn expect(&self, text: &str) {
+        let began = Instant::now();
+        loop {
+            let mut screen = self.screen.lock().unwrap();
+            if let Some(at) = screen.windows(text.len()).position(|piece| piece == text.as_bytes()) {
+                screen.drain(..at + text.len());
+                return;
+            }
+            drop(screen);
+            assert!(began.elapsed() < Duration::from_secs(20), "{text:?} never came:\n{}", self.text());
+            std::thread::yield_now();
+        }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.writer.write_all(text.as_bytes()).unwrap();
+        self.writer.flush().unwrap();
+    }
+
+    #[track_caller]
+    fn ends_with(&mut self, code: u32) {
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.exit_code(), code, "{}", self.text());
+    }
+}
+
+const TWO_COMMANDS: &str = r#"
+[[step]]
+calls = [{ name = "bash", args = { command = "touch one" } }]
+[[step]]
+calls = [{ name = "bash", args = { command = "touch two" } }]
+[[step]]
+text = "all done"
+"#;
+
+#[test]
+fn approvals_are_asked_once_always_and_no_with_a_reason() {
+    let place = Place::new();
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch one\" } }]\n\
+         [[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch two\" } }]\n\
+         [[step]]\nexpect_new = \"not that one\"\ncalls = [{ name = \"bash\", args = { command = \"mkdir three\" } }]\n\
+         [[step]]\ncalls = [{ name = \"bash\", args = { command = \"mkdir three four\" } }]\n\
+         [[step]]\ntext = \"all done\"\n",
+    );
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--script", &script, "go"]);
+    terminal.expect("always for bash(touch one*)");
+    terminal.type_in("maybe\r");
+    terminal.expect("please answer as shown");
+    terminal.type_in("y\r");
+    terminal.expect("touch two");
+    terminal.expect("if you like: ");
+    terminal.type_in("n not that one\r");
+    terminal.expect("always for bash(mkdir three*)");
+    terminal.type_in("a\r");
+    terminal.expect("all done");
+    terminal.ends_with(0);
+    assert!(place.work().join("one").exists());
+    assert!(!place.work().join("two").exists());
+    assert!(place.work().join("four").exists(), "the second mkdir was not asked about");
+}
+
+#[test]
+fn yes_answers_what_a_flag_may_and_progress_is_shown() {
+    let place = Place::new();
+    let script = place.script(TWO_COMMANDS);
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--yes", "--script", &script, "go"]);
+    terminal.expect("completed");
+    terminal.ends_with(0);
+    assert!(place.work().join("two").exists());
+
+    let place = Place::new();
+    let script = place.script("[[step]]\ntext = \"wait\"\nhang = true\n");
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "-q", "--script", &script, "go"]);
+    terminal.expect("wait");
+    terminal.type_in("\u{3}");
+    terminal.expect("cancelling");
+    terminal.ends_with(130);
+}
+
+#[test]
+fn the_status_line_shows_step_tokens_cost_and_time() {
+    let place = Place::new();
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sleep 20\" } }]\nusage = { input = 1200, output = 34 }\n",
+    );
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--yes", "--script", &script, "go"]);
+    terminal.expect("step 2 · 1,234 tokens · $0.0000 · 0:0");
+    terminal.type_in("\u{3}");
+    terminal.ends_with(130);
+}
+
+#[test]
+fn a_chat_takes_prompts_until_it_is_told_to_quit() {
+    let place = Place::new();
+    let script = place
+        .script("[[step]]\ntext = \"first answer\"\n[[step]]\nexpect = \"first answer\"\ntext = \"second answer\"\n");
+    let mut terminal = Terminal::start(&place, &["chat", "--script", &script]);
+    terminal.expect("> ");
+    terminal.type_in("hello\r");
+    terminal.expect("first answer");
+    terminal.expect("> ");
+    terminal.type_in("/nonsense\r");
+    terminal.expect("/help lists them");
+    terminal.expect("> ");
+    terminal.type_in("again\r");
+    terminal.expect("second answer");
+    terminal.expect("> ");
+    terminal.type_in("/quit\r");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn what_a_model_says_cannot_drive_the_terminal() {
+    let place = Place::new();
+    let script = place.script("[[step]]\ntext = \"a\\u001b]0;owned\\u0007b\\u009b2Jc\"\n");
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--script", &script, "go"]);
+    terminal.ends_with(0);
+    let began = Instant::now();
+    while !terminal.text().contains("completed") && began.elapsed() < Duration::from_secs(10) {
+        std::thread::yield_now();
+    }
+    let text = terminal.text();
+    assert!(!text.contains("\u{1b}]") && !text.contains('\u{7}') && !text.contains('\u{9b}'), "{text:?}");
+}

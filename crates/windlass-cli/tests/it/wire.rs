@@ -1,0 +1,116 @@
+//! One key, one server: the binary against a model server on loopback, on both wires.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use crate::place::Place;
+
+/// Serves these bodies, one for each request, and gives back what it was asked.
+fn serve(bodies: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        let mut bodies = bodies.into_iter();
+        let mut open: Option<BufReader<TcpStream>> = None;
+        while bodies.len() > 0 {
+            let mut stream = open.take().unwrap_or_else(|| BufReader::new(listener.accept().unwrap().0));
+            let Some(request) = read_request(&mut stream) else { continue };
+            asked.push(request);
+            let body = bodies.next().unwrap();
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+            open = Some(stream);
+        }
+        asked
+    });
+    (url, server)
+}
+
+fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        head.push_str(&line);
+        if line == "\r\n" {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).ok()?;
+    Some(head + &String::from_utf8(body).unwrap())
+}
+
+fn events(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("data: {line}\n\n")).collect()
+}
+
+#[track_caller]
+fn check(vendor: &str, variable: &str, bodies: Vec<String>, key_header: &str) {
+    let place = Place::new();
+    place.write("a.txt", "the file's words");
+    let (url, server) = serve(bodies);
+    let model = format!("{vendor}/some-model");
+    let mut command = place.command(&["run", "--in-place", "-m", &model, "--base-url", &url, "--json", "read a.txt"]);
+    command.env(variable, "sk-secret-1234567890");
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
+    let result: serde_json::Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(result["text"], "It says: the file's words");
+    assert_eq!(result["totals"]["usage"]["input"], 30, "{result}");
+    assert_eq!(result["totals"]["usage"]["output"], 12);
+    let asked = server.join().unwrap();
+    assert!(asked[0].to_lowercase().contains(key_header), "{}", asked[0]);
+    assert!(asked[1].contains("the file's words"), "the result went back to the model");
+    let log = std::fs::read_to_string(place.sessions()[0].join("events.jsonl")).unwrap();
+    assert!(!log.contains("sk-secret"));
+}
+
+#[test]
+fn messages_over_http() {
+    let first = events(&[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":10,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t1","name":"read_file","input":{}}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"path\": "}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"\"a.txt\"}"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":5}}"#,
+        r#"{"type":"message_stop"}"#,
+    ]);
+    let second = events(&[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":20,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"It says: the "}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"file's words"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#,
+        r#"{"type":"message_stop"}"#,
+    ]);
+    check("anthropic", "ANTHROPIC_API_KEY", vec![first, second], "x-api-key: sk-secret-1234567890");
+}
+
+#[test]
+fn chat_completions_over_http() {
+    let first = events(&[
+        r#"{"choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"t1","function":{"name":"read_file","arguments":"{\"path\""}}]}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":": \"a.txt\"}"}}]}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}"#,
+        "[DONE]",
+    ]);
+    let second = events(&[
+        r#"{"choices":[{"index":0,"delta":{"content":"It says: the "}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"file's words"}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":7}}"#,
+        "[DONE]",
+    ]);
+    check("openai", "OPENAI_API_KEY", vec![first, second], "authorization: bearer sk-secret-1234567890");
+}
