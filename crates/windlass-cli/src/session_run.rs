@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use windlass_core::ask::Ask;
+use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
@@ -19,6 +19,7 @@ use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::Isolation;
 use windlass_engine::{OnAsk, Open, RunHandle, RunOptions, Session};
+use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 
 use crate::args::{AgentArgs, Format, LimitArgs, OutputArgs};
@@ -33,6 +34,7 @@ use input::Input;
 pub(crate) struct Desk {
     pub(crate) session: Session,
     pub(crate) root: Arc<Root>,
+    places: Places,
     view: View,
     options: RunOptions,
     input: Input,
@@ -99,6 +101,7 @@ impl Desk {
         let mut desk = Self {
             session,
             root,
+            places: settings.places,
             view,
             options,
             input: Input::default(),
@@ -146,8 +149,12 @@ impl Desk {
                             self.input.ask(&ask::question(&ask));
                             asking = Some(ask);
                         }
-                        EventKind::Answered { ask, .. } if asking.as_ref().is_some_and(|open| open.id == ask) => {
-                            asking = None;
+                        EventKind::Answered { ask, answer, .. } => {
+                            if let Some(open) = asking.take_if(|open| open.id == ask)
+                                && answer == Answer::Always
+                            {
+                                self.remember(&open);
+                            }
                         }
                         EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
                         _ => {}
@@ -165,13 +172,23 @@ impl Desk {
         let Some(ask) = asking else { return };
         let answer = match &line {
             // The person left: that is a no, and not a yes to anything.
-            None => Some(windlass_core::ask::Answer::No { note: Some("the terminal was closed".into()) }),
+            None => Some(Answer::No { note: Some("the terminal was closed".into()) }),
             Some(line) => ask::understand(ask, line),
         };
         match answer {
             // An ask that expired meanwhile needs no answer.
             Some(answer) => drop(handle.answer(&ask.id, answer)),
             None => self.input.ask("please answer as shown: "),
+        }
+    }
+
+    /// What was approved for good holds for the next session of this workspace, too.
+    fn remember(&self, ask: &Ask) {
+        let About::Approval(approval) = &ask.about else { return };
+        let Some(rule) = &approval.always else { return };
+        let root = windlass_core::workspace::Files::root(self.root.as_ref());
+        if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
+            eprintln!("warning: the rule holds for this session only: {}", failure.message());
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
-use windlass_host::config::{Key, Kind, Layer, Layers, Places, Value, managed_files};
+use windlass_host::config::{Key, Kind, Layer, Layers, Places, Value, managed_files, set};
 
 use crate::args::{AgentArgs, LimitArgs};
 use crate::failure::Failure;
@@ -82,6 +82,8 @@ impl Settings {
         }
         let mut settings = Self { layers, project: Layers::new(KEYS), places, warnings: Vec::new() };
         if let Some(root) = root {
+            let approved = settings.places.rules_file(root);
+            settings.layers.add_file(Layer::User, &approved)?;
             settings.add_project(root)?;
         }
         Ok(settings)
@@ -98,6 +100,19 @@ impl Settings {
                     setting.origin
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Keeps a rule that a person approved for good, for this workspace.
+    pub(crate) fn remember_rule(places: &Places, root: &Path, rule: &str) -> Result<(), Failure> {
+        let file = places.rules_file(root);
+        let mut known = Layers::new(KEYS);
+        known.add_file(Layer::User, &file)?;
+        let mut rules = known.texts("rules.allow").unwrap_or_default().to_vec();
+        if rules.iter().all(|known| known != rule) {
+            rules.push(rule.to_owned());
+            set(&file, KEYS, "rules.allow", &Value::Texts(rules).to_string())?;
         }
         Ok(())
     }

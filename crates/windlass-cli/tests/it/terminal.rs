@@ -110,6 +110,13 @@ fn approvals_are_asked_once_always_and_no_with_a_reason() {
     assert!(place.work().join("one").exists());
     assert!(!place.work().join("two").exists());
     assert!(place.work().join("four").exists(), "the second mkdir was not asked about");
+    // "Always" holds for the next session of this workspace, and is written outside of it.
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"mkdir three five\" } }]\n[[step]]\ntext = \"ok\"\n",
+    );
+    assert_eq!(place.run(&["run", "--in-place", "--script", &script, "go"]).code, 0);
+    assert!(place.work().join("five").exists());
+    assert!(!place.work().join(".windlass").exists());
 }
 
 #[test]

@@ -49,6 +49,13 @@ impl Places {
         self.config_dir.join("credentials.toml")
     }
 
+    /// What a person approved for good in one workspace; never in the workspace itself.
+    #[must_use]
+    pub fn rules_file(&self, root: &std::path::Path) -> PathBuf {
+        let name = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
+        self.data_dir.join("rules").join(format!("{}.toml", &name[..32]))
+    }
+
     /// Where sessions are kept.
     #[must_use]
     pub fn sessions_dir(&self) -> PathBuf {
