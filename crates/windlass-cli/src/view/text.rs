@@ -1,6 +1,6 @@
 //! The view for people: the answer on standard output, what happens on standard error.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ pub(crate) struct TextView {
     /// The last answer, for a pipe.
     answer: String,
     calls: HashMap<CallId, String>,
+    denied: HashSet<CallId>,
     /// The cursor stands in the middle of streamed text.
     mid_line: bool,
 }
@@ -49,6 +50,7 @@ impl TextView {
             streamed: String::new(),
             answer: String::new(),
             calls: HashMap::new(),
+            denied: HashSet::new(),
             mid_line: false,
         }
     }
@@ -93,7 +95,10 @@ impl TextView {
             }
             EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
             EventKind::FileChanged { change, .. } => self.file_changed(change),
-            EventKind::Denied { reason, .. } => self.note(Style::Warning, &format!("  not run: {reason}")),
+            EventKind::Denied { call, reason, .. } => {
+                self.denied.insert(call.clone());
+                self.note(Style::Warning, &format!("  not run: {reason}"));
+            }
             EventKind::Waited { reason, ms, attempt, .. } => {
                 let text = format!("{reason}; try {attempt} in {}", seconds(Duration::from_millis(*ms)));
                 self.note(Style::Warning, &text);
@@ -127,7 +132,7 @@ impl TextView {
             DeltaOf::Text if self.streaming => {
                 self.progress.clear();
                 self.streamed.push_str(text);
-                self.mid_line = true;
+                self.mid_line = !text.ends_with('\n');
                 out(&plain(text));
             }
             DeltaOf::Reasoning if self.verbose => {
@@ -147,7 +152,7 @@ impl TextView {
                 // A retry said something else than was shown: the whole answer stands here.
                 None => out(&format!("\n{}", plain(text))),
             }
-            self.mid_line = true;
+            self.mid_line = !text.ends_with('\n');
         } else if !self.streaming && self.verbose && !text.trim().is_empty() {
             self.note(Style::Dim, text);
         }
@@ -170,6 +175,7 @@ impl TextView {
         let limit = if self.verbose { usize::MAX } else { FAILURE_LINES };
         match result.error {
             // A denial said its reason already.
+            Some(_) if self.denied.remove(&result.id) => {}
             Some(_) if started.is_none() => {
                 self.note(Style::Removed, &format!("  {} {}", result.name, first_line(&result.text, 200)));
             }
