@@ -1,1 +1,39 @@
-fn main() {}
+//! The `windlass` binary: arguments, settings, wiring, views and exit codes. The only crate that sees everything,
+//! and the only one that looks at the environment or prints.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod commands;
+mod exit;
+mod failure;
+mod plan;
+mod session_run;
+mod settings;
+mod view;
+mod wire;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    // The most frequent question of scripts is answered before anything is set up.
+    let mut words = std::env::args_os().skip(1);
+    if let (Some(word), None) = (words.next(), words.next())
+        && (word == "--version" || word == "-V")
+    {
+        return exit::printed(&format!("windlass {}\n", env!("CARGO_PKG_VERSION")));
+    }
+    let parsed = match args::parse() {
+        Ok(parsed) => parsed,
+        Err(err) => return exit::usage(&err),
+    };
+    match commands::dispatch(parsed) {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.print();
+            failure.code()
+        }
+    }
+}

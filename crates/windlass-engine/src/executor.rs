@@ -20,7 +20,7 @@ use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Effect, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
-use windlass_core::workspace::{Artifacts, FileChange, Files, Processes, Redactor};
+use windlass_core::workspace::{Artifacts, Files, Processes, Redactor};
 
 use crate::run::RunOutlet;
 use crate::schema::Schemas;
@@ -43,8 +43,6 @@ pub(crate) struct Executor {
     pub(crate) cancel: CancellationToken,
     /// `--yes`: answers what a flag may answer.
     pub(crate) yes: bool,
-    /// What calls have changed, for the end of the run.
-    pub(crate) changes: Mutex<Vec<FileChange>>,
 }
 
 /// A call that may run.
@@ -106,7 +104,7 @@ impl Executor {
                 Judged::Ready(ready) => {
                     let began = self.clock.monotonic();
                     let done = self.execute(&ready).await;
-                    (Settled { result: done.result, effect: Some(Effect::Read) }, Some((began, done.changes)))
+                    (Settled { result: done.result, effect: Some(Effect::Read) }, Some(began))
                 }
             }
         }))
@@ -114,7 +112,7 @@ impl Executor {
         let mut results = std::pin::pin!(results);
         let mut settled = Vec::new();
         while let Some((one, ran)) = results.next().await {
-            if let Some((began, _)) = ran {
+            if let Some(began) = ran {
                 self.log_finished(&one.result, began).await?;
             }
             settled.push(one);
@@ -145,8 +143,7 @@ impl Executor {
             self.outlet.emit(EventKind::CommandFinished { call, end: ran.end, bytes: ran.bytes, ms }).await?;
         }
         for change in done.changes {
-            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change: change.clone() }).await?;
-            self.remember(change);
+            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change }).await?;
         }
         self.log_finished(&done.result, began).await?;
         step.command_failed |= effect == Effect::Execute && done.result.error.is_some();
@@ -175,11 +172,6 @@ impl Executor {
         self.outlet.emit(EventKind::CallFinished { result: result.clone(), ms }).await?;
         Ok(())
     }
-
-    fn remember(&self, change: FileChange) {
-        let mut all = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        merge_change(&mut all, FileChange { diff: None, ..change });
-    }
 }
 
 /// What the calls of one step have in common.
@@ -191,22 +183,4 @@ struct StepState {
 
 pub(crate) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Folds a change into the list of what a run changed: one row for each path.
-fn merge_change(all: &mut Vec<FileChange>, change: FileChange) {
-    use windlass_core::workspace::Change;
-    let Some(known) = all.iter_mut().find(|known| known.path == change.path) else {
-        all.push(change);
-        return;
-    };
-    known.added = known.added.saturating_add(change.added);
-    known.removed = known.removed.saturating_add(change.removed);
-    match (&known.change, &change.change) {
-        // Made and taken away in one run: nothing is left of it.
-        (Change::Created, Change::Deleted) => all.retain(|known| known.path != change.path),
-        (Change::Created, _) => {}
-        (Change::Deleted, Change::Created) => known.change = Change::Modified,
-        _ => known.change = change.change,
-    }
 }

@@ -22,7 +22,7 @@ use windlass_core::workspace::{
 };
 use windlass_core::{BoxFuture, CancellationToken};
 
-pub use self::env::{child_env, looks_secret};
+pub use self::env::child_env;
 
 use self::capture::Capture;
 use self::group::{Apart, Launch, Running};

@@ -10,10 +10,27 @@ use windlass_core::workspace::{Command, Finished, ProcessEnd, Processes, Watch};
 /// Longer than this git is stuck, on a lock or a network file system.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// No hooks, no watcher, no pager, no locks, no system-wide settings, and paths are taken literally.
-const GIT: &str = "GIT_CONFIG_NOSYSTEM=1 GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 LC_ALL=C git --no-pager \
-                   --literal-pathspecs --no-optional-locks -c core.hooksPath=/dev/null -c core.fsmonitor=false \
-                   -c core.quotePath=false -c color.ui=false";
+/// The most bytes of a list of names, which is of use only whole.
+const MAX_NAMES: usize = 4 << 20;
+
+/// Filters are programs that git runs on file content. Those that the machine or the person has set up stay (Git LFS
+/// is one); those that only this repository names are emptied: a repository is not trusted to name programs.
+const WITHOUT_FILTERS: &str = r#"
+export GIT_CONFIG_COUNT=0
+while IFS='	' read -r scope key; do
+  case $scope in
+    local|worktree)
+      export "GIT_CONFIG_KEY_$GIT_CONFIG_COUNT=$key" "GIT_CONFIG_VALUE_$GIT_CONFIG_COUNT="
+      GIT_CONFIG_COUNT=$((GIT_CONFIG_COUNT + 1)) ;;
+  esac
+done <<END
+$(git config --show-scope --includes --name-only --get-regexp '^filter\..*\.(clean|smudge|process|required)$' 2>/dev/null)
+END
+"#;
+
+/// No hooks, no watcher, no pager and no locks.
+const GIT: &str = "GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 LC_ALL=C git --no-pager --no-optional-locks \
+                   -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.quotePath=false -c color.ui=false";
 
 /// Why git gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,8 +59,12 @@ pub struct DiffOf {
     pub staged: bool,
     /// Against this commit, instead of what is staged or committed.
     pub against: Option<String>,
-    /// Only below this path.
-    pub path: Option<String>,
+    /// Only these files or what is below them, taken literally; everything in the workspace when empty.
+    pub paths: Vec<String>,
+    /// Without these files, named from the top of the repository.
+    pub without: Vec<String>,
+    /// Only names and counts.
+    pub stat: bool,
 }
 
 /// The branch and the changed files, in git's short form.
@@ -52,18 +73,33 @@ pub async fn status(processes: &dyn Processes, keep: usize, cancel: &Cancellatio
     ask(processes, line, keep, cancel).await
 }
 
-/// Differences as a unified diff.
+/// Differences as a unified diff, or as counts.
 pub async fn diff(
     processes: &dyn Processes,
     of: &DiffOf,
     keep: usize,
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
-    ask(processes, diff_line(of)?, keep, cancel).await
+    let form = if of.stat { "--stat" } else { "--patch" };
+    ask(processes, diff_line(of, form)?, keep, cancel).await
 }
 
-fn diff_line(of: &DiffOf) -> Result<String, GitError> {
-    let mut line = format!("{GIT} diff --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty");
+/// The files that differ, named from the top of the repository. All of them or an error.
+pub async fn changed(
+    processes: &dyn Processes,
+    of: &DiffOf,
+    cancel: &CancellationToken,
+) -> Result<Vec<String>, GitError> {
+    let line = diff_line(of, "--name-only -z --no-renames")?;
+    let finished = ask(processes, line, MAX_NAMES, cancel).await?;
+    if finished.total_bytes > MAX_NAMES as u64 {
+        return Err(GitError::Failed("too many files differ; name the ones to look at".to_owned()));
+    }
+    Ok(finished.output.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
+    let mut line = format!("{GIT} diff --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty {form}");
     if of.staged {
         line.push_str(" --cached");
     }
@@ -76,9 +112,14 @@ fn diff_line(of: &DiffOf) -> Result<String, GitError> {
         line.push_str(&quoted(commit));
     }
     line.push_str(" --");
-    if let Some(path) = &of.path {
+    if of.paths.is_empty() {
+        line.push_str(" .");
+    }
+    let only = of.paths.iter().map(|path| format!(":(literal){path}"));
+    let without = of.without.iter().map(|path| format!(":(exclude,literal,top){path}"));
+    for path in only.chain(without) {
         line.push(' ');
-        line.push_str(&quoted(path));
+        line.push_str(&quoted(&path));
     }
     Ok(line)
 }
@@ -89,6 +130,7 @@ async fn ask(
     keep: usize,
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
+    let line = format!("{WITHOUT_FILTERS}{line}");
     let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep };
     let watch = Watch { progress: &|_| {}, cancel: cancel.clone(), artifacts: None };
     let finished = processes.run(command, watch).await.map_err(|err| GitError::Failed(err.0))?;
@@ -155,19 +197,26 @@ mod tests {
         let f = fixture(PATH);
         f.sh("git init -qb main . && printf 'a\n' > a.txt && git add a.txt \
               && git -c user.name=n -c user.email=e commit -qm one && printf 'b\n' > a.txt && printf 'n\n' > 'new é.txt' \
-              && printf '*.txt diff=evil\n' > .gitattributes && git add .gitattributes \
+              && printf '*.txt diff=evil filter=evil\n' > .gitattributes && git add .gitattributes \
               && git config diff.external 'touch ran; true' && git config diff.evil.textconv 'touch ran; cat' \
+              && git config filter.evil.clean 'touch ran; cat' && git config filter.evil.required true \
               && git config core.fsmonitor 'touch ran; false' && git config core.pager 'touch ran; cat'");
         let shown = status(&f.processes, 10_000, &CancellationToken::new()).await.unwrap().output;
         assert_eq!(shown, "## main\nA  .gitattributes\n M a.txt\n?? \"new é.txt\"\n");
         let shown = f.diff(DiffOf::default()).await.unwrap();
         assert!(shown.ends_with("@@ -1 +1 @@\n-a\n+b\n"), "{shown}");
         let staged = f.diff(DiffOf { staged: true, ..DiffOf::default() }).await.unwrap();
-        assert!(staged.contains("+*.txt diff=evil"), "{staged}");
-        let head = DiffOf { against: Some("HEAD".into()), path: Some("a.txt".into()), ..DiffOf::default() };
+        assert!(staged.contains("+*.txt diff=evil filter=evil"), "{staged}");
+        let head = DiffOf { against: Some("HEAD".into()), paths: vec!["a.txt".into()], ..DiffOf::default() };
         assert!(f.diff(head).await.unwrap().ends_with("-a\n+b\n"));
-        let none = DiffOf { path: Some("it's; touch ran".into()), ..DiffOf::default() };
+        let none = DiffOf { paths: vec!["it's; touch ran".into()], ..DiffOf::default() };
         assert_eq!(f.diff(none).await.unwrap(), "");
+        let named = changed(&f.processes, &DiffOf::default(), &CancellationToken::new()).await.unwrap();
+        assert_eq!(named, ["a.txt"]);
+        let without = DiffOf { without: named, ..DiffOf::default() };
+        assert_eq!(f.diff(without).await.unwrap(), "");
+        let stat = f.diff(DiffOf { stat: true, ..DiffOf::default() }).await.unwrap();
+        assert!(stat.contains("a.txt | 2 +-"), "{stat}");
         let option = DiffOf { against: Some("--output=ran".into()), ..DiffOf::default() };
         assert!(matches!(f.diff(option).await, Err(GitError::Failed(_))));
         assert!(!f.dir.path().join("ran").exists());

@@ -219,6 +219,12 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
     regular(fd, path)
 }
 
+/// Reads a regular file that a person named, of at most `max` bytes.
+pub fn read_file(path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
+    let (file, stat) = open_regular(path)?;
+    read_whole(file, stat.size, max, path)
+}
+
 /// Reads a file that was opened already, of at most `max` bytes.
 pub(crate) fn read_whole(file: File, size: u64, max: u64, path: &Path) -> Result<Vec<u8>, FileError> {
     if size > max {

@@ -12,7 +12,6 @@ use windlass_core::tool::{Effect, RanCommand, Tool, ToolCtx, ToolFailure, ToolOu
 use windlass_core::workspace::{Command, Finished, JobId, ProcessEnd, ProcessError, Watch};
 
 use crate::args::{invalid, parse, spec};
-use crate::place::reads;
 
 /// Seconds a command may take when it does not say, and at most.
 const DEFAULT_TIMEOUT: u64 = 120;
@@ -98,11 +97,11 @@ impl Tool for Bash {
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         match parse::<Args>(args.clone())?.wish()? {
             Wish::Run(command) | Wish::Start(command) => {
-                let mut touches = vec![Touch::Execute { command: command.line }];
                 if !command.workdir.is_empty() {
-                    touches.push(workdir(ctx, &command.workdir)?);
+                    refuse_outside(ctx, &command.workdir)?;
                 }
-                Ok(touches)
+                // The directory is no touch of its own: a rule that allows a command allows it anywhere inside.
+                Ok(vec![Touch::Execute { command: command.line }])
             }
             Wish::Poll(..) | Wish::Stop(_) => Ok(Vec::new()),
         }
@@ -130,15 +129,14 @@ impl Tool for Bash {
     }
 }
 
-/// A directory outside is refused here: a command that starts there is not work on this workspace.
-fn workdir(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
-    match reads(ctx, path)? {
-        Touch::Read { inside: false, path } => Err(ToolFailure::new(
-            ErrorCategory::Blocked,
-            format!("workdir {path} is outside the workspace; use a directory inside it"),
-        )),
-        touch => Ok(touch),
+/// A command that starts outside is not work on this workspace.
+fn refuse_outside(ctx: &ToolCtx<'_>, workdir: &str) -> Result<(), ToolFailure> {
+    let resolved = ctx.files.resolve(workdir)?;
+    if resolved.inside {
+        return Ok(());
     }
+    let text = format!("workdir {} is outside the workspace; use a directory inside it", resolved.path);
+    Err(ToolFailure::new(ErrorCategory::Blocked, text))
 }
 
 async fn run(command: Command, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {

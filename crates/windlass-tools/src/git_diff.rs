@@ -6,9 +6,10 @@ use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::gate::is_credential;
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_host::git::{DiffOf, changed, diff};
 
-use crate::args::{invalid, parse, spec};
-use crate::git;
+use crate::args::{parse, spec};
+use crate::git::{SHOWN, refused};
 use crate::place::reads;
 
 /// Arguments.
@@ -59,13 +60,18 @@ impl Tool for GitDiff {
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
-            if args.base.as_ref().is_some_and(|base| base.starts_with('-') || base.is_empty()) {
-                return Err(invalid("`base` must be a commit, branch or range"));
-            }
-            let names = git::names(&ctx, &words(&args, &["--name-only", "-z", "--no-renames"], &[])).await?;
+            let mut of = DiffOf {
+                staged: args.staged,
+                against: args.base,
+                paths: args.paths,
+                stat: args.stat,
+                ..DiffOf::default()
+            };
+            let names = changed(ctx.processes.as_ref(), &of, &ctx.cancel).await.map_err(refused)?;
             let hidden: Vec<String> = names.into_iter().filter(|name| is_credential(name)).collect();
-            let form: &[&str] = if args.stat { &["--stat"] } else { &[] };
-            let mut text = git::look(&ctx, &words(&args, form, &hidden)).await?.trim_end().to_owned();
+            of.without.clone_from(&hidden);
+            let shown = diff(ctx.processes.as_ref(), &of, SHOWN, &ctx.cancel).await.map_err(refused)?;
+            let mut text = shown.output.trim_end().to_owned();
             if text.is_empty() {
                 text = "[no difference]".into();
             }
@@ -75,22 +81,4 @@ impl Tool for GitDiff {
             Ok(ToolOutput::text(text))
         })
     }
-}
-
-fn words(args: &Args, form: &[&str], hidden: &[String]) -> Vec<String> {
-    let mut words: Vec<String> = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty"]
-        .map(str::to_owned)
-        .to_vec();
-    words.extend(form.iter().map(|word| (*word).to_owned()));
-    if args.staged {
-        words.push("--cached".into());
-    }
-    words.extend(args.base.clone());
-    words.push("--".into());
-    words.extend(args.paths.iter().map(|path| format!(":(literal){path}")));
-    if args.paths.is_empty() {
-        words.push(".".into());
-    }
-    words.extend(hidden.iter().map(|path| format!(":(exclude,literal,top){path}")));
-    words
 }

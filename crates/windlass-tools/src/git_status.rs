@@ -7,7 +7,7 @@ use windlass_core::BoxFuture;
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 
 use crate::args::{parse, spec};
-use crate::git;
+use crate::git::{SHOWN, refused};
 use crate::place::reads;
 
 /// Arguments: none.
@@ -40,8 +40,9 @@ impl Tool for GitStatus {
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let Args {} = parse(args)?;
-            let words = ["status", "--short", "--branch", "--untracked-files=normal", "--ignore-submodules=dirty"];
-            let status = git::look(&ctx, &words.map(str::to_owned)).await?;
+            let status =
+                windlass_host::git::status(ctx.processes.as_ref(), SHOWN, &ctx.cancel).await.map_err(refused)?;
+            let status = status.output;
             let clean = status.lines().all(|line| line.starts_with("##"));
             let status = status.trim_end();
             Ok(ToolOutput::text(if clean { format!("{status}\n[nothing changed]") } else { status.to_owned() }))

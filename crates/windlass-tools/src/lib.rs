@@ -1,8 +1,8 @@
 //! The built-in tools: one file each, in three parts (spec, touches, run), with the description for the model
 //! in `descriptions/`.
 //!
-//! A tour: [`args`] turns an argument struct into a schema and back, [`place`] resolves paths and moves work off the
-//! async threads, [`seen`] remembers what the model has read, [`change`] writes files all or nothing and reports it.
+//! A tour: `args` turns an argument struct into a schema and back, `place` resolves paths and moves work off the
+//! async threads, `seen` remembers what the model has read, `change` writes files all or nothing and reports it.
 //! Nothing here opens a file or starts a program by itself: everything goes through the ports of the call's context.
 
 mod apply_patch;

@@ -1,7 +1,7 @@
 //! What happens inside a run, from its first event to its last: workspace, iterations, validators, the end.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -95,12 +95,16 @@ impl Work {
         let executor = self.executor(transaction.as_ref(), place);
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
         transaction.processes().stop_all().await;
-        let changes = std::mem::take(&mut *executor.changes.lock().unwrap_or_else(PoisonError::into_inner));
-        if !place.isolated {
-            traces.files = changes;
-            return outcome;
+        match transaction.changes().await {
+            Ok(changes) => {
+                traces.files = changes.into_iter().map(|change| FileChange { diff: None, ..change }).collect();
+            }
+            Err(err) => {
+                let warned = EventKind::Warned { code: "changes_unknown".into(), text: err.message };
+                self.outlet.emit(warned).await?;
+            }
         }
-        self.land_or_keep(transaction, outcome?, traces).await
+        if place.isolated { self.land_or_keep(transaction, outcome?).await } else { outcome }
     }
 
     async fn iterate(
@@ -242,13 +246,7 @@ impl Work {
         &self,
         transaction: Box<dyn Transaction>,
         outcome: Outcome,
-        traces: &mut Traces,
     ) -> Result<Outcome, Ended> {
-        let failed = |reason, message| Ok(Outcome::failed(reason, message));
-        traces.files = match transaction.changes().await {
-            Ok(changes) => changes.into_iter().map(|change| FileChange { diff: None, ..change }).collect(),
-            Err(err) => return failed(FailReason::Runtime, err.message),
-        };
         let tree_hash = transaction.tree_hash().await.ok().flatten();
         if matches!(outcome, Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }) {
             return match transaction.land().await {
@@ -256,7 +254,7 @@ impl Work {
                     self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
                     Ok(outcome)
                 }
-                Err(err) => failed(FailReason::LandingConflict, err.message),
+                Err(err) => Ok(Outcome::failed(FailReason::LandingConflict, err.message)),
             };
         }
         if let Ok(Some(name)) = transaction.keep().await {
@@ -317,7 +315,6 @@ impl Work {
             clock: parts.clock.clone(),
             cancel: self.outlet.control.stop.clone(),
             yes: self.yes,
-            changes: Mutex::default(),
         }
     }
 }

@@ -3,23 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-/// Words that mark a variable as a credential when they stand between underscores in its name.
-const SECRET_WORDS: [&str; 11] = [
-    "KEY",
-    "APIKEY",
-    "TOKEN",
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "CREDENTIAL",
-    "CREDENTIALS",
-    "AUTH",
-    "COOKIE",
-    "SESSION",
-];
-
-/// Prefixes whose variables pass even when a word of their name looks secret.
-const FREE_PREFIXES: [&str; 4] = ["GIT_AUTHOR_", "GIT_COMMITTER_", "XDG_", "DBUS_"];
+use windlass_core::gate::keeps_secret;
 
 /// Set by git for its hooks; a child that inherited them would work on another repository than its own.
 const GIT_PLACES: [&str; 7] = [
@@ -84,16 +68,7 @@ pub fn child_env(
 fn passes(name: &OsStr) -> bool {
     let neutral = NEUTRAL.iter().map(|(name, _)| name);
     let mut removed = neutral.chain(&GIT_PLACES).chain(&DROPPED);
-    !removed.any(|other| name == *other) && !looks_secret(&name.to_string_lossy())
-}
-
-/// Whether a variable of this name is taken for a credential.
-pub fn looks_secret(name: &str) -> bool {
-    let upper = name.to_ascii_uppercase();
-    if FREE_PREFIXES.iter().any(|prefix| upper.starts_with(prefix)) {
-        return false;
-    }
-    upper.ends_with("APIKEY") || upper.split('_').any(|word| SECRET_WORDS.contains(&word))
+    !removed.any(|other| name == *other) && !keeps_secret(&name.to_string_lossy())
 }
 
 #[cfg(test)]

@@ -103,10 +103,11 @@ fn a_background_job_is_started_polled_and_stopped() {
 
 #[test]
 fn what_bash_touches_is_its_command() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::new(&[("sub/f", "")]);
     let ctx = bench.ctx();
     let touches = |args| bench.tools.get("bash").unwrap().touches(&args, &ctx).unwrap();
     assert_eq!(touches(json!({"command": "ls"})), [Touch::Execute { command: "ls".into() }]);
+    assert_eq!(touches(json!({"command": "ls", "workdir": "sub"})), [Touch::Execute { command: "ls".into() }]);
     assert_eq!(touches(json!({"poll": "1"})), []);
 }
 
@@ -133,7 +134,11 @@ fn git_shows_what_changed() {
     let found = bench.call("git_diff", json!({"paths": ["dir with space"], "base": "HEAD"}));
     assert!(found.contains("-x\n+y") && !found.contains("+two"), "{found}");
     bench.check("git_diff", json!({"staged": true}), "[no difference]");
-    bench.check_start("git_diff", json!({"base": "--output=x"}), "Error [invalid_arguments]: ");
+    bench.check_start(
+        "git_diff",
+        json!({"base": "--output=x"}),
+        "Error [exception]: git failed: `--output=x` is not the name of a commit",
+    );
     bench.check_start("git_diff", json!({"base": "nosuchbranch"}), "Error [exception]: git failed: ");
 }
 
@@ -153,7 +158,11 @@ fn a_repository_cannot_make_git_run_its_programs() {
 #[test]
 fn without_a_repository_git_says_so() {
     let bench = Bench::new(&[]);
-    bench.check("git_status", json!({}), "Error [not_found]: the workspace is not a git repository");
+    bench.check(
+        "git_status",
+        json!({}),
+        "Error [not_found]: the workspace is not in a git repository; `git init` would make it one",
+    );
 }
 
 #[test]

@@ -1,0 +1,299 @@
+//! Exactly what was typed. What it means is decided in `plan` and `settings`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Run any coding agent under one contract that is enforced.
+#[derive(Debug, Parser)]
+#[command(name = "windlass", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Do one task and end
+    Run(RunArgs),
+    /// Talk with the agent, in place, prompt by prompt
+    Chat(ChatArgs),
+    /// Go on with a session: with a prompt as `run`, without one as `chat`
+    Resume(ResumeArgs),
+    /// List, show, export and delete sessions
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
+    /// Watch the engine do a real task on a scripted model: no key, no network
+    Demo(DemoArgs),
+    /// Say what works on this machine, what does not, and why
+    Doctor(DoctorArgs),
+    /// List the tools the model may call
+    Tools(ToolsArgs),
+    /// Show and change settings
+    Config(ConfigArgs),
+    /// List vendors and models
+    Models(ModelsArgs),
+    /// Print a completion script for a shell
+    Completion {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What to do; `@path` attaches a file; read from standard input when piped
+    pub(crate) prompt: Vec<String>,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Work on the tree itself, not on a copy
+    #[arg(long, conflicts_with = "isolated")]
+    pub(crate) in_place: bool,
+    /// Work on a copy that lands when the checks pass (the default)
+    #[arg(long)]
+    pub(crate) isolated: bool,
+    /// Go on with the newest session of this workspace
+    #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
+    pub(crate) go_on: bool,
+    /// Go on with this session
+    #[arg(short, long, value_name = "SESSION")]
+    pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Go on with the newest session of this workspace
+    #[arg(short = 'c', long = "continue")]
+    pub(crate) go_on: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// Which session; `windlass sessions list` shows them
+    pub(crate) session: String,
+    /// What to do next; without it, a chat
+    pub(crate) prompt: Vec<String>,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Who works, where, and how freely.
+#[derive(Debug, Args, Default)]
+pub(crate) struct AgentArgs {
+    /// The model, as `model` or `vendor/model`
+    #[arg(short, long)]
+    pub(crate) model: Option<String>,
+    /// The vendor that serves it
+    #[arg(long)]
+    pub(crate) provider: Option<String>,
+    /// Another address of that vendor, or of any compatible server
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// Play a scripted model from this file (TOML or JSON lines)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["provider", "base_url"])]
+    pub(crate) script: Option<PathBuf>,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+    /// How freely calls run: plan, ask, edit or auto
+    #[arg(long, value_name = "MODE")]
+    pub(crate) approval: Option<String>,
+    /// Answer yes to what a flag may answer; what needs a person still asks
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// When nobody is there to answer: pause (exit code 5) or deny
+    #[arg(long, value_name = "WHAT", value_parser = ["pause", "deny"])]
+    pub(crate) on_ask: Option<String>,
+}
+
+/// What a run may spend. A number, or `unlimited`.
+#[derive(Debug, Args, Default)]
+pub(crate) struct LimitArgs {
+    /// Most money, in US dollars [default: 10]
+    #[arg(long, value_name = "USD")]
+    pub(crate) max_budget_usd: Option<String>,
+    /// Most model calls [default: 50]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_steps: Option<String>,
+    /// Most tokens [default: 500000; 2000000 where nothing is cached]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<String>,
+    /// Most seconds, without waiting for a person [default: 3600]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_seconds: Option<String>,
+}
+
+#[derive(Debug, Args, Default, Clone)]
+pub(crate) struct OutputArgs {
+    /// What standard output gets
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output_format: Format,
+    /// The same as `-o json`
+    #[arg(long, conflicts_with = "output_format")]
+    pub(crate) json: bool,
+    /// Only the answer
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Also reasoning, whole diffs and what tools answered
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object at the end
+    Json,
+    /// One JSON object for each event, as it happens
+    StreamJson,
+}
+
+impl OutputArgs {
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output_format }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// All sessions, newest first
+    List {
+        /// As JSON lines
+        #[arg(long)]
+        json: bool,
+        /// At most so many
+        #[arg(short = 'n', long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// What happened in a session
+    Show {
+        /// Which
+        session: String,
+    },
+    /// A session as a file
+    Export {
+        /// Which
+        session: String,
+        /// The form
+        #[arg(long, default_value = "jsonl")]
+        format: ExportFormat,
+        /// Where to; standard output without it
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+    /// Remove a session and its artifacts for good
+    Delete {
+        /// Which
+        session: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// The events, one a line
+    Jsonl,
+    /// The conversation, for reading
+    Markdown,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Keep the folder the demo worked in
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolsArgs {
+    /// Show this tool as the model sees it
+    pub(crate) name: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelsArgs {
+    /// What they cost, for a million tokens
+    #[arg(long)]
+    pub(crate) prices: bool,
+    /// As JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ConfigCommand>,
+    /// Where each value came from
+    #[arg(long)]
+    pub(crate) origin: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// All keys there are, with what they do
+    Keys,
+    /// The files that are read
+    Path,
+    /// The value of one key
+    Get {
+        /// Which
+        key: String,
+    },
+    /// Set a key in the user's file
+    Set {
+        /// Which
+        key: String,
+        /// To what; lists are given as `a,b`
+        value: String,
+    },
+    /// Remove a key from the user's file
+    Unset {
+        /// Which
+        key: String,
+    },
+}
+
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    Cli::try_parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_commands_fit_together() {
+        super::Cli::command().debug_assert();
+    }
+}

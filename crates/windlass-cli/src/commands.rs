@@ -1,0 +1,46 @@
+//! One file for each command.
+
+mod config;
+mod demo;
+mod doctor;
+mod models;
+mod sessions;
+mod tools;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, Command};
+use crate::exit;
+use crate::failure::Failure;
+
+pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+    match cli.command {
+        Command::Run(args) => work::run(&args),
+        Command::Chat(args) => work::chat(&args),
+        Command::Resume(args) => work::resume(&args),
+        Command::Sessions(command) => sessions::run(command),
+        Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Tools(args) => tools::run(&args),
+        Command::Config(args) => config::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);
+            Ok(exit::printed(&String::from_utf8_lossy(&script)))
+        }
+    }
+}
+
+/// Runs a command's work to its end. Two threads: one for the run, one so that a blocking moment does not delay a
+/// cancel.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let result = runtime.block_on(work);
+    // A call that does not end must not keep the process.
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,75 @@
+//! `config`: show settings with their origin, and change the user's file.
+
+use std::process::ExitCode;
+
+use windlass_core::workspace::Files;
+use windlass_host::config::{Layers, set, unset};
+
+use crate::args::{ConfigArgs, ConfigCommand};
+use crate::failure::Failure;
+use crate::settings::{KEYS, Settings};
+use crate::{exit, plan};
+
+pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    // Settings can also be looked at where no work can be done, such as the home directory.
+    let root = plan::open_workspace(None, home.as_deref()).ok();
+    let settings = Settings::load(root.as_ref().map(Files::root))?;
+    let file = settings.places.config_file();
+    let text = match &args.command {
+        None => show(&settings, args.origin),
+        Some(ConfigCommand::Keys) => KEYS.iter().map(|key| format!("{:<24} {}\n", key.name, key.doc)).collect(),
+        Some(ConfigCommand::Path) => paths(&settings, root.as_ref().map(Files::root)),
+        Some(ConfigCommand::Get { key }) => match settings.layers.get(key) {
+            Some(setting) => format!("{}\n", setting.value),
+            None => {
+                // A key that does not exist is a mistake; one that has no value prints nothing.
+                Layers::new(KEYS)
+                    .add(windlass_host::config::Layer::Flag, key, "1", "config get")
+                    .or_else(|err| if err.to_string().contains("must be") { Ok(()) } else { Err(err) })?;
+                return Ok(ExitCode::from(exit::FAILED));
+            }
+        },
+        Some(ConfigCommand::Set { key, value }) => {
+            set(&file, KEYS, key, value)?;
+            String::new()
+        }
+        Some(ConfigCommand::Unset { key }) => {
+            unset(&file, KEYS, key)?;
+            String::new()
+        }
+    };
+    for warning in &settings.warnings {
+        eprintln!("warning: {}", crate::view::plain(warning));
+    }
+    Ok(exit::printed(&text))
+}
+
+fn show(settings: &Settings, origin: bool) -> String {
+    let mut text = String::new();
+    for (name, setting) in settings.layers.iter() {
+        match origin {
+            true => text.push_str(&format!("{name} = {}  # {}\n", setting.value, setting.origin)),
+            false => text.push_str(&format!("{name} = {}\n", setting.value)),
+        }
+    }
+    if text.is_empty() {
+        eprintln!("nothing is set; `windlass config keys` lists what can be");
+    }
+    text
+}
+
+fn paths(settings: &Settings, root: Option<&std::path::Path>) -> String {
+    let places = &settings.places;
+    let mut rows = vec![
+        ("managed", places.managed_dir.join("config.toml")),
+        ("user", places.config_file()),
+        ("credentials", places.credentials_file()),
+    ];
+    if let Some(root) = root {
+        rows.push(("project", root.join(".windlass/config.toml")));
+        rows.push(("project local", root.join(".windlass/config.local.toml")));
+    }
+    rows.push(("sessions", places.sessions_dir()));
+    rows.into_iter().map(|(what, path)| format!("{what:<14} {}\n", path.display())).collect()
+}

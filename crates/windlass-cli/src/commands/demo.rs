@@ -1,0 +1,118 @@
+//! `demo`: the real engine, tools and log on a scripted model, in a folder of its own. Nothing it shows was not said
+//! by an event.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use windlass_core::gate::Mode;
+use windlass_core::message::Message;
+use windlass_core::outcome::Outcome;
+
+use super::block_on;
+use crate::args::{AgentArgs, DemoArgs, Format, LimitArgs};
+use crate::exit;
+use crate::failure::Failure;
+use crate::session_run::{Desk, Opening, Which, finish, prepare};
+
+const PROMPT: &str = "The test in test.sh fails. Find out why, fix median.sh and make the test pass.";
+
+const FILES: &[(&str, &str)] =
+    &[("median.sh", include_str!("../demo/median.sh")), ("test.sh", include_str!("../demo/test.sh"))];
+
+pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
+    let folder = Folder::make(args.keep)?;
+    let script = folder.path.join("model.toml");
+    std::fs::write(&script, include_str!("../demo/script.toml"))?;
+    let project = folder.path.join("project");
+    make_project(&project)?;
+    let agent = AgentArgs {
+        script: Some(script),
+        cd: Some(project.clone()),
+        yes: true,
+        approval: Some("edit".into()),
+        ..AgentArgs::default()
+    };
+    let limits = LimitArgs::default();
+    let text = args.output.format() == Format::Text && !args.output.quiet;
+    if text {
+        eprintln!("a small repository with a failing test: {}", project.display());
+        eprintln!("prompt: {PROMPT}\n");
+    }
+    let ready = prepare(&agent, &limits)?;
+    let opening = Opening { agent: &agent, output: &args.output, which: Which::New, default_mode: Mode::Edit };
+    let (outcome, code, session) = block_on(async {
+        let mut desk = Desk::open(ready, opening).await?;
+        let outcome = desk.run(Message::user(PROMPT)).await?;
+        let code = finish(outcome.as_ref(), &desk.session, args.output.format());
+        Ok((outcome, code, desk.session.id().to_string()))
+    })?;
+    if text && outcome == Some(Outcome::Completed) {
+        eprintln!("\nwhat to try next:");
+        eprintln!("  windlass sessions show {session}      every event of what you just saw");
+        eprintln!("  windlass sessions export {session}    the log itself, as JSON lines");
+        eprintln!("  export ANTHROPIC_API_KEY=…              then, in a repository of yours:");
+        eprintln!("  windlass run --in-place \"fix the failing test\"");
+    }
+    if args.keep {
+        eprintln!("kept: {}", folder.path.display());
+    }
+    Ok(code)
+}
+
+/// A git repository with one commit, as a user would have it.
+fn make_project(project: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(project)?;
+    for (name, text) in FILES {
+        std::fs::write(project.join(name), text)?;
+    }
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(project).args(["-c", "user.name=Demo", "-c", "user.email=demo@example.invalid"]);
+        command.args(["-c", "commit.gpgsign=false", "-c", "core.hooksPath=/dev/null"]).args(args);
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+        match command.output() {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => {
+                let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                Err(Failure::new(exit::FAILED, format!("git {} failed: {why}", args.join(" "))))
+            }
+            Err(err) => Err(Failure::new(exit::FAILED, format!("git cannot be started: {err}"))
+                .hint("the demo makes a small git repository; install git and run it again")),
+        }
+    };
+    git(&["init", "-q", "-b", "main"])?;
+    git(&["add", "."])?;
+    git(&["commit", "-q", "-m", "A median with a bug"])
+}
+
+/// A temporary folder that is removed at the end, unless it is to be kept.
+struct Folder {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Folder {
+    fn make(keep: bool) -> Result<Self, Failure> {
+        let base = std::env::temp_dir();
+        for attempt in 0..100 {
+            let path = base.join(format!("windlass-demo-{}-{attempt}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path, keep }),
+                Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(err) => {
+                    return Err(Failure::new(exit::FAILED, format!("{} cannot be made: {err}", path.display()))
+                        .hint("set TMPDIR to a folder that can be written"));
+                }
+            }
+        }
+        Err(Failure::new(exit::FAILED, format!("{} is full of demo folders", base.display())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `doctor`: what works on this machine, what does not, and what to do about it.
+
+use std::process::{Command, ExitCode};
+
+use serde_json::json;
+use windlass_core::workspace::Files;
+use windlass_host::secret::Credentials;
+use windlass_providers::VENDORS;
+
+use super::models;
+use crate::args::DoctorArgs;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::view::plain;
+use crate::{exit, plan};
+
+struct Finding {
+    what: &'static str,
+    ok: bool,
+    /// Without it nothing can be done.
+    needed: bool,
+    detail: String,
+}
+
+pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+    let findings = examine();
+    let text = if args.json {
+        let rows: Vec<_> = findings
+            .iter()
+            .map(|one| json!({ "what": one.what, "ok": one.ok, "needed": one.needed, "detail": one.detail }))
+            .collect();
+        format!("{}\n", json!({ "version": env!("CARGO_PKG_VERSION"), "findings": rows }))
+    } else {
+        let mut text = format!("windlass {}\n", env!("CARGO_PKG_VERSION"));
+        for one in &findings {
+            let mark = match (one.ok, one.needed) {
+                (true, _) => "ok     ",
+                (false, true) => "BROKEN ",
+                (false, false) => "missing",
+            };
+            text.push_str(&format!("{mark}  {:<22} {}\n", one.what, plain(&one.detail)));
+        }
+        text
+    };
+    let broken = findings.iter().any(|one| one.needed && !one.ok);
+    let printed = exit::printed(&text);
+    Ok(if broken { ExitCode::from(exit::FAILED) } else { printed })
+}
+
+fn examine() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(None, home.as_deref());
+    let mut add = |what, needed, result: Result<String, String>| {
+        let ok = result.is_ok();
+        findings.push(Finding { what, ok, needed, detail: result.unwrap_or_else(|why| why) });
+    };
+    add(
+        "workspace",
+        false,
+        root.as_ref().map(|root| root.root().display().to_string()).map_err(|failure| failure.message()),
+    );
+    add("git", false, version("git"));
+    add("bash", false, version("bash").map_err(|why| format!("{why}; commands run with sh instead")));
+    let settings = match Settings::load(root.as_ref().ok().map(Files::root)) {
+        Ok(settings) => settings,
+        Err(failure) => {
+            add("settings", true, Err(failure.message()));
+            return findings;
+        }
+    };
+    add("settings", true, Ok(settings.places.config_file().display().to_string()));
+    add("session folder", true, writable(&settings.places.data_dir));
+    add("isolated runs", false, Err("not available in this version; `run` needs --in-place".into()));
+    add("kernel sandbox", false, Err("not available in this version; commands are asked for unless --yes".into()));
+    add("network path", false, Ok(network()));
+    match Credentials::read(&settings.places.credentials_file()) {
+        Ok(credentials) => {
+            for vendor in VENDORS {
+                add(vendor.id, false, models::state(vendor, &settings, &credentials));
+            }
+        }
+        Err(err) => add("credentials", true, Err(err.to_string())),
+    }
+    findings
+}
+
+fn version(program: &str) -> Result<String, String> {
+    let output = Command::new(program).arg("--version").output();
+    let output = output.map_err(|err| format!("{program} cannot be started: {err}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
+}
+
+/// Sessions are written below this folder; the nearest part of it that exists must take new files.
+fn writable(dir: &std::path::Path) -> Result<String, String> {
+    let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
+    rustix::fs::access(there, rustix::fs::Access::WRITE_OK)
+        .map(|()| dir.display().to_string())
+        .map_err(|err| format!("{} cannot be written: {err}", there.display()))
+}
+
+fn network() -> String {
+    let proxy =
+        ["https_proxy", "HTTPS_PROXY"].iter().find_map(|name| std::env::var(name).ok()).filter(|p| !p.is_empty());
+    match proxy {
+        // A proxy's address may hold a password.
+        Some(proxy) => format!("through the proxy {}", proxy.rsplit('@').next().unwrap_or_default()),
+        None => "direct; system root certificates".to_owned(),
+    }
+}

@@ -1,0 +1,74 @@
+//! `models`: vendors that are set up, and models whose price and window are known.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use windlass_host::secret::Credentials;
+use windlass_providers::models::{model_rows, table_date};
+use windlass_providers::{VENDORS, Vendor};
+
+use crate::args::ModelsArgs;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::{exit, wire};
+
+pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
+    let settings = Settings::load(None)?;
+    let credentials = Credentials::read(&settings.places.credentials_file())?;
+    let mut text = String::new();
+    for vendor in VENDORS {
+        let state = state(vendor, &settings, &credentials);
+        if args.json {
+            let row = json!({ "vendor": vendor.id, "ready": state.is_ok(), "state": state.unwrap_or_else(|why| why) });
+            text.push_str(&format!("{row}\n"));
+        } else {
+            let (mark, why) = match state {
+                Ok(why) => ("ready  ", why),
+                Err(why) => ("missing", why),
+            };
+            text.push_str(&format!("{:<21} {mark}  {why}\n", vendor.id));
+        }
+    }
+    if !args.json {
+        text.push_str(&format!("\nknown models (prices of {}, in USD for a million tokens):\n", table_date()));
+    }
+    for row in model_rows() {
+        let usd = |micros: u64| micros as f64 / 1_000_000.0;
+        if args.json {
+            let price = row.price;
+            let row = json!({
+                "vendor": row.vendor, "model": row.name, "context_window": row.context_window,
+                "max_output": row.max_output, "input_usd": usd(price.input), "output_usd": usd(price.output),
+                "cache_read_usd": usd(price.cache_read), "cache_write_usd": usd(price.cache_write),
+            });
+            text.push_str(&format!("{row}\n"));
+        } else if args.prices {
+            let name = format!("{}/{}", row.vendor, row.name);
+            let p = row.price;
+            text.push_str(&format!(
+                "  {name:<44} in {:>8.3}  out {:>8.3}  cache read {:>7.3}  write {:>7.3}\n",
+                usd(p.input),
+                usd(p.output),
+                usd(p.cache_read),
+                usd(p.cache_write)
+            ));
+        } else {
+            text.push_str(&format!("  {}/{}\n", row.vendor, row.name));
+        }
+    }
+    Ok(exit::printed(&text))
+}
+
+/// Whether a vendor can be asked, and with what.
+pub(super) fn state(vendor: &Vendor, settings: &Settings, credentials: &Credentials) -> Result<String, String> {
+    let url = settings.layers.text(&Settings::named("providers", vendor.id, "base_url")).or(vendor.base_url);
+    let Some(url) = url else { return Err("needs an address: --base-url URL".to_owned()) };
+    if vendor.local {
+        return Ok(format!("a server of your own at {url}; no key, no price"));
+    }
+    match (wire::key(settings, vendor, credentials), vendor.key_env) {
+        (Some(_), _) => Ok(format!("a key is set; {url}")),
+        (None, Some(env)) => Err(format!("no key: export {env}=…")),
+        (None, None) => Ok(format!("{url}, without a key")),
+    }
+}

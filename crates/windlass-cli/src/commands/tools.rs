@@ -1,0 +1,45 @@
+//! `tools`: what the model may call.
+
+use std::process::ExitCode;
+
+use windlass_host::config::nearest;
+
+use crate::args::ToolsArgs;
+use crate::exit;
+use crate::failure::Failure;
+use crate::view::style::first_line;
+
+pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
+    let tools = windlass_tools::all();
+    let mut text = String::new();
+    match &args.name {
+        Some(name) => {
+            let Some(tool) = tools.iter().find(|tool| tool.spec().name == *name) else {
+                let failure = Failure::usage(format!("there is no tool `{name}`"));
+                let near = nearest(name, tools.iter().map(|tool| tool.spec().name.as_str()));
+                return Err(match near {
+                    Some(near) => failure.hint(format!("did you mean `{near}`?")),
+                    None => failure.hint("`windlass tools` lists them"),
+                });
+            };
+            let spec = tool.spec();
+            if args.json {
+                text.push_str(&format!("{}\n", serde_json::json!(spec)));
+            } else {
+                text.push_str(&format!("{}\n\n{:#}\n", spec.description, spec.schema));
+            }
+        }
+        None => {
+            for tool in &tools {
+                let spec = tool.spec();
+                if args.json {
+                    text.push_str(&format!("{}\n", serde_json::json!(spec)));
+                } else {
+                    let effect = format!("{:?}", spec.effect).to_lowercase();
+                    text.push_str(&format!("{:<16} {effect:<8} {}\n", spec.name, first_line(&spec.description, 90)));
+                }
+            }
+        }
+    }
+    Ok(exit::printed(&text))
+}

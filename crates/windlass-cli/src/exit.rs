@@ -1,0 +1,80 @@
+//! Exit codes (spec 4.3): the one place where an outcome becomes a number.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use windlass_core::outcome::{FailReason, Outcome};
+
+pub(crate) const FAILED: u8 = 1;
+pub(crate) const USAGE: u8 = 2;
+pub(crate) const VALIDATION: u8 = 3;
+pub(crate) const BUDGET: u8 = 4;
+pub(crate) const ASKED: u8 = 5;
+pub(crate) const REFUSED: u8 = 6;
+pub(crate) const PROVIDER: u8 = 7;
+pub(crate) const ISOLATION: u8 = 8;
+pub(crate) const TIME: u8 = 124;
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// The code of a run; `None` is a run that was left open on an ask.
+pub(crate) fn code(outcome: Option<&Outcome>) -> u8 {
+    match outcome {
+        None => ASKED,
+        Some(Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }) => 0,
+        Some(Outcome::Failed { reason, .. }) => match reason {
+            FailReason::Validation => VALIDATION,
+            FailReason::Provider => PROVIDER,
+            FailReason::Isolation => ISOLATION,
+            _ => FAILED,
+        },
+        Some(Outcome::Refused { .. }) => REFUSED,
+        Some(Outcome::BudgetExceeded { .. } | Outcome::MaxSteps) => BUDGET,
+        Some(Outcome::TimedOut) => TIME,
+        Some(Outcome::Cancelled) => INTERRUPTED,
+    }
+}
+
+/// What clap has to say: help and version are answers, everything else is wrong usage.
+pub(crate) fn usage(err: &clap::Error) -> ExitCode {
+    let _ = err.print();
+    if err.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+/// Prints to standard output; a reader that went away is no failure.
+pub(crate) fn printed(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::budget::Limit;
+    use windlass_core::outcome::RefusalCategory;
+
+    #[test]
+    fn every_outcome_has_the_code_of_the_spec() {
+        let failed = |reason| Outcome::failed(reason, "");
+        let table = [
+            (Some(Outcome::Completed), 0),
+            (Some(Outcome::CompletedWithLimitExceeded { limit: Limit::Cost }), 0),
+            (Some(failed(FailReason::Runtime)), 1),
+            (Some(failed(FailReason::Store)), 1),
+            (Some(failed(FailReason::Validation)), 3),
+            (Some(Outcome::BudgetExceeded { limit: Limit::Tokens }), 4),
+            (Some(Outcome::MaxSteps), 4),
+            (None, 5),
+            (Some(Outcome::Refused { category: RefusalCategory::Safety, detail: String::new() }), 6),
+            (Some(failed(FailReason::Provider)), 7),
+            (Some(failed(FailReason::Isolation)), 8),
+            (Some(Outcome::TimedOut), 124),
+            (Some(Outcome::Cancelled), 130),
+        ];
+        for (outcome, expect) in table {
+            assert_eq!(code(outcome.as_ref()), expect, "{outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a person is told when a command cannot do its work: a sentence, a hint, an exit code.
+
+use std::process::ExitCode;
+
+use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_engine::EngineError;
+use windlass_host::config::ConfigError;
+use windlass_host::secret::SecretError;
+
+use crate::exit;
+use crate::view::plain;
+
+/// A command's end in failure.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    what: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, what: impl Into<String>) -> Self {
+        Self { code, what: what.into(), hint: None }
+    }
+
+    /// Wrong usage or configuration.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(exit::USAGE, what)
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+
+    pub(crate) fn print(&self) {
+        // The message may quote a model, a file or a server.
+        eprintln!("error: {}", plain(&self.what));
+        if let Some(hint) = &self.hint {
+            eprintln!("hint: {}", plain(hint));
+        }
+    }
+
+    /// What happened, without the hint.
+    pub(crate) fn message(&self) -> String {
+        self.what.clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> String {
+        format!("{} | {}", self.what, self.hint.as_deref().unwrap_or(""))
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(err: ConfigError) -> Self {
+        Self::usage(err.to_string())
+    }
+}
+
+impl From<SecretError> for Failure {
+    fn from(err: SecretError) -> Self {
+        Self::usage(err.to_string())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(err: StoreError) -> Self {
+        let code = match err.kind {
+            StoreErrorKind::NotFound | StoreErrorKind::Exists => exit::USAGE,
+            _ => exit::FAILED,
+        };
+        let failure = Self::new(code, err.message);
+        match err.kind {
+            StoreErrorKind::NotFound => failure.hint("`windlass sessions list` shows the sessions there are"),
+            StoreErrorKind::Full => failure.hint("free some space; what was written is kept"),
+            _ => failure,
+        }
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(err: EngineError) -> Self {
+        match err {
+            EngineError::Store(err) => err.into(),
+            EngineError::Unmet(unmet) => Self::usage(unmet.to_string()),
+            other => Self::new(exit::FAILED, other.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(err: std::io::Error) -> Self {
+        Self::new(exit::FAILED, err.to_string())
+    }
+}

@@ -1,0 +1,256 @@
+//! What the typed words mean: which vendor and model, which workspace, which prompt. A plan cannot be wrong; what is
+//! wrong is said here, before anything starts.
+
+use std::io::{IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use windlass_core::message::{Message, Origin, Part, Role};
+use windlass_core::workspace::Files;
+use windlass_host::config::nearest;
+use windlass_host::workspace::{Root, discover};
+use windlass_providers::{VENDORS, Vendor, models, vendor};
+
+use crate::args::AgentArgs;
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// The longest prompt from standard input or an attached file.
+const MAX_TEXT: u64 = 4 << 20;
+/// The largest attached picture.
+const MAX_IMAGE: u64 = 10 << 20;
+
+/// Which model is asked.
+#[derive(Debug)]
+pub(crate) enum ModelPlan {
+    /// One that is played from a file.
+    Scripted(PathBuf),
+    /// One that is served.
+    Served {
+        /// By whom.
+        vendor: &'static Vendor,
+        /// Its name there.
+        model: String,
+        /// Where, when it is not the vendor's own address.
+        base_url: Option<String>,
+    },
+}
+
+impl ModelPlan {
+    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+        if let Some(script) = &agent.script {
+            return Ok(Self::Scripted(script.clone()));
+        }
+        let (named, model) = split_model(settings.layers.text("model"))?;
+        let vendor = match (settings.layers.text("provider"), named) {
+            // What stands in the model counts over a setting, but not over a flag that says otherwise.
+            (_, Some(named)) if agent.provider.is_none() => named,
+            (Some(id), Some(named)) if id != named.id => {
+                return Err(Failure::usage(format!("the model names `{}` and --provider says `{id}`", named.id)));
+            }
+            (Some(id), _) => known_vendor(id)?,
+            (None, Some(named)) => named,
+            (None, None) => guess_vendor()?,
+        };
+        let model = match (model, default_model(vendor)) {
+            (Some(model), _) => model,
+            (None, Some(model)) => model.to_owned(),
+            (None, None) => {
+                return Err(Failure::usage(format!("no model was named for `{}`", vendor.id))
+                    .hint(format!("name one with -m, for example -m {}/MODEL, or set `model`", vendor.id)));
+            }
+        };
+        let configured = settings.layers.text(&Settings::named("providers", vendor.id, "base_url"));
+        let base_url = agent.base_url.clone().or_else(|| configured.map(str::to_owned));
+        Ok(Self::Served { vendor, model, base_url })
+    }
+}
+
+impl ModelPlan {
+    /// A word about a model that nobody has heard of but that is nearly one we know.
+    pub(crate) fn unknown_model(&self) -> Option<String> {
+        let Self::Served { vendor, model, .. } = self else { return None };
+        if vendor.local || models::lookup(vendor.id, model).is_some() {
+            return None;
+        }
+        let rows = || models::model_rows().filter(|row| row.vendor == vendor.id).map(|row| row.name);
+        let near = nearest(model, rows())?;
+        Some(format!("`{model}` is not a model of `{}` that is known here; did you mean `{near}`?", vendor.id))
+    }
+}
+
+/// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.
+fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
+    let Some(text) = text else { return Ok((None, None)) };
+    match text.split_once('/') {
+        Some((first, rest)) if vendor(first).is_some() => Ok((vendor(first), Some(rest.to_owned()))),
+        Some((first, _)) if nearest(first, VENDORS.iter().map(|v| v.id)).is_some() => {
+            known_vendor(first).map(|v| (Some(v), None))
+        }
+        _ => Ok((None, Some(text.to_owned()))),
+    }
+}
+
+fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
+    vendor(id).ok_or_else(|| {
+        let all: Vec<&str> = VENDORS.iter().map(|v| v.id).collect();
+        let failure = Failure::usage(format!("there is no vendor `{id}`"));
+        match nearest(id, all.iter().copied()) {
+            Some(near) => failure.hint(format!("did you mean `{near}`?")),
+            None => failure.hint(format!("the vendors are {}", all.join(", "))),
+        }
+    })
+}
+
+/// Without a word about it: the vendor whose key is there.
+fn guess_vendor() -> Result<&'static Vendor, Failure> {
+    let has_key =
+        |v: &&&Vendor| v.key_env.is_some_and(|name| std::env::var_os(name).is_some_and(|key| !key.is_empty()));
+    let candidates = ["anthropic", "openai"].map(vendor);
+    candidates.iter().flatten().find(has_key).copied().ok_or_else(|| {
+        Failure::new(crate::exit::PROVIDER, "no model is set up: there is no key and no provider was named").hint(
+            "set a key, for example `export ANTHROPIC_API_KEY=…` or `export OPENAI_API_KEY=…`; \
+             or name a local model, for example `-m ollama/qwen3`; or try `windlass demo`, which needs neither",
+        )
+    })
+}
+
+fn default_model(vendor: &Vendor) -> Option<&'static str> {
+    match vendor.id {
+        "anthropic" => Some("claude-sonnet-5-5"),
+        "openai" => Some("gpt-5.4"),
+        _ => None,
+    }
+}
+
+/// Opens the workspace: the git top level of the directory, or the directory itself.
+pub(crate) fn open_workspace(dir: Option<&Path>, home: Option<&Path>) -> Result<Root, Failure> {
+    let here;
+    let start = match dir {
+        Some(dir) => dir,
+        None => {
+            here = std::env::current_dir()
+                .map_err(|err| Failure::usage(format!("the current directory cannot be used: {err}")))?;
+            &here
+        }
+    };
+    let unfit: Vec<PathBuf> = home.map(Path::to_path_buf).into_iter().collect();
+    let wrong = |err: windlass_host::workspace::OpenError| Failure::usage(err.to_string());
+    let top = discover(start, &unfit).map_err(wrong)?;
+    Root::open_workspace(&top, &unfit).map_err(wrong)
+}
+
+/// The prompt from the words, standard input when it is piped, and the files named `@path`.
+pub(crate) fn prompt(words: &[String], root: &Root) -> Result<Message, Failure> {
+    let mut text = words.join(" ");
+    if !std::io::stdin().is_terminal() {
+        let mut piped = Vec::new();
+        std::io::stdin().lock().take(MAX_TEXT + 1).read_to_end(&mut piped)?;
+        if piped.len() as u64 > MAX_TEXT {
+            return Err(Failure::usage("standard input is longer than 4 MiB").hint("attach a file with @path instead"));
+        }
+        let piped = String::from_utf8_lossy(&piped);
+        if !piped.trim().is_empty() {
+            if !text.is_empty() {
+                text.push_str("\n\n");
+            }
+            text.push_str(piped.trim_end());
+        }
+    }
+    if text.trim().is_empty() {
+        return Err(Failure::usage("there is no prompt")
+            .hint("give one, for example: windlass run --in-place \"fix the failing test\""));
+    }
+    attach(text, root)
+}
+
+/// Adds the files a prompt names as `@path`. A word that is no file of the workspace stays a word.
+pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
+    let mut files = Vec::new();
+    for word in text.split_whitespace() {
+        let Some(path) = word.strip_prefix('@').map(|path| path.trim_end_matches([',', '.', ';', ':', ')'])) else {
+            continue;
+        };
+        if path.is_empty() || files.iter().any(|(known, _)| known == path) {
+            continue;
+        }
+        if windlass_core::gate::is_credential(path) {
+            return Err(Failure::usage(format!("`{path}` looks like a secret and is not attached")));
+        }
+        let Ok(stat) = root.stat(path) else { continue };
+        if stat.kind == windlass_core::workspace::FileKind::File {
+            let part = attachment(path, root)?;
+            files.push((path.to_owned(), part));
+        }
+    }
+    let mut parts = vec![Part::Text { text }];
+    parts.extend(files.into_iter().map(|(_, part)| part));
+    Ok(Message { role: Role::User, origin: Origin::Person, parts })
+}
+
+fn attachment(path: &str, root: &Root) -> Result<Part, Failure> {
+    let unusable = |err: windlass_core::workspace::FileError| Failure::usage(format!("@{path}: {err}"));
+    let media_type = match path.rsplit('.').next().map(str::to_ascii_lowercase).as_deref() {
+        Some("png") => Some("image/png"),
+        Some("jpg" | "jpeg") => Some("image/jpeg"),
+        Some("gif") => Some("image/gif"),
+        Some("webp") => Some("image/webp"),
+        _ => None,
+    };
+    if let Some(media_type) = media_type {
+        let bytes = root.read(path, MAX_IMAGE).map_err(unusable)?;
+        return Ok(Part::Image { media_type: media_type.to_owned(), data: base64(&bytes) });
+    }
+    let bytes = root.read(path, MAX_TEXT).map_err(unusable)?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Failure::usage(format!("@{path} is not UTF-8 text")).hint("only text and pictures can be attached")
+    })?;
+    Ok(Part::Text { text: format!("\n<file path=\"{path}\">\n{text}\n</file>") })
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        for at in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * at)) as usize & 63];
+            out.push(if at <= group.len() { char::from(letter) } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_the_standard_one() {
+        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+
+    #[test]
+    fn attached_files_follow_the_words_and_secrets_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.txt"), "inside").unwrap();
+        std::fs::write(dir.path().join(".env"), "KEY=1").unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let message = attach("look at @a.txt, and mail me@example.org @nothing".into(), &root).unwrap();
+        assert_eq!(message.parts.len(), 2);
+        assert!(message.text().contains("<file path=\"a.txt\">\ninside\n</file>"));
+        assert!(attach("see @.env".into(), &root).is_err());
+    }
+
+    #[test]
+    fn a_model_names_its_vendor_before_the_first_slash() {
+        let (vendor, model) = split_model(Some("openrouter/meta/llama")).unwrap();
+        assert_eq!((vendor.map(|v| v.id), model.as_deref()), (Some("openrouter"), Some("meta/llama")));
+        let (vendor, model) = split_model(Some("meta-llama/Llama-4")).unwrap();
+        assert_eq!((vendor.is_none(), model.as_deref()), (true, Some("meta-llama/Llama-4")));
+        let text = split_model(Some("antropic/x")).err().unwrap().text();
+        assert!(text.contains("did you mean `anthropic`"), "{text}");
+    }
+}

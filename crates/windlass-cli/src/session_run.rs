@@ -1,0 +1,259 @@
+//! Running prompts in a session: events to the view, asks to the person, signals to the run.
+
+mod input;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use windlass_core::ask::Ask;
+use windlass_core::event::EventKind;
+use windlass_core::gate::Mode;
+use windlass_core::id::SessionId;
+use windlass_core::message::Message;
+use windlass_core::outcome::Outcome;
+use windlass_core::runtime::RunMode;
+use windlass_core::store::SessionStore;
+use windlass_core::workspace::Isolation;
+use windlass_engine::{OnAsk, Open, RunHandle, RunOptions, Session};
+use windlass_host::workspace::Root;
+
+use crate::args::{AgentArgs, Format, LimitArgs, OutputArgs};
+use crate::failure::Failure;
+use crate::plan::{self, ModelPlan};
+use crate::settings::Settings;
+use crate::view::{View, ask};
+use crate::{exit, wire};
+use input::Input;
+
+/// A session at work, with its view and its person.
+pub(crate) struct Desk {
+    pub(crate) session: Session,
+    pub(crate) root: Arc<Root>,
+    view: View,
+    options: RunOptions,
+    input: Input,
+    interrupts: Signal,
+    terminations: Signal,
+}
+
+/// What to open.
+pub(crate) struct Opening<'a> {
+    pub(crate) agent: &'a AgentArgs,
+    pub(crate) output: &'a OutputArgs,
+    pub(crate) which: Which,
+    pub(crate) default_mode: Mode,
+}
+
+/// Which session.
+pub(crate) enum Which {
+    New,
+    Newest,
+    Named(String),
+}
+
+/// Settings, workspace and plan, before anything starts.
+pub(crate) struct Ready {
+    pub(crate) settings: Settings,
+    pub(crate) root: Arc<Root>,
+    plan: ModelPlan,
+}
+
+/// Everything that can be wrong is found here, before a session is opened.
+pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(agent.cd.as_deref(), home.as_deref())?;
+    let mut settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    settings.add_flags(agent, limits)?;
+    let plan = ModelPlan::of(agent, &settings)?;
+    Ok(Ready { settings, root: Arc::new(root), plan })
+}
+
+impl Desk {
+    pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
+        let Ready { settings, root, plan } = ready;
+        let unknown = plan.unknown_model();
+        for warning in settings.warnings.iter().chain(&unknown) {
+            eprintln!("warning: {}", crate::view::plain(warning));
+        }
+        let wired = wire::engine(&settings, &plan, root.clone(), opening.default_mode)?;
+        let which = match opening.which {
+            Which::New => Open::New,
+            Which::Named(id) => Open::Resume(session_id(&id)?),
+            Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
+        };
+        let known = which != Open::New;
+        let session = wired.engine.open(which, RunMode::Full).await?;
+        let view = View::new(opening.output, session.id());
+        let options = RunOptions {
+            isolation: Isolation::InPlace,
+            budget: settings.budget(),
+            on_ask: on_ask(&settings),
+            yes: opening.agent.yes,
+            live: view.wants_live(),
+            ..RunOptions::default()
+        };
+        let mut desk = Self {
+            session,
+            root,
+            view,
+            options,
+            input: Input::default(),
+            interrupts: signal(SignalKind::interrupt())?,
+            terminations: signal(SignalKind::terminate())?,
+        };
+        if opening.output.format() == Format::StreamJson {
+            desk.show_opening(wired.store.as_ref(), known).await?;
+        }
+        Ok(desk)
+    }
+
+    /// What opening the session wrote, so that the stream is the log without a gap.
+    async fn show_opening(&mut self, store: &dyn SessionStore, known: bool) -> Result<(), Failure> {
+        // Of a session that was there already, only what this process added belongs to its stream.
+        let last = self.session.look(|history| history.last_seq());
+        let from = if known { last } else { 1 };
+        let id = self.session.id().clone();
+        let mut events = store.read(&id, from);
+        while let Some(event) = events.next().await {
+            self.view.event(&event?);
+        }
+        Ok(())
+    }
+
+    /// One prompt to its end; `None` when it was left open on an ask.
+    pub(crate) async fn run(&mut self, prompt: Message) -> Result<Option<Outcome>, Failure> {
+        let mut handle = self.session.run(prompt, self.options.clone())?;
+        let mut ticker = tokio::time::interval(Duration::from_millis(100));
+        let ticks = self.view.ticks();
+        let mut asking: Option<Ask> = None;
+        let mut outcome = None;
+        let mut told = 0;
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.interrupts.recv() => interrupted(&mut told, &handle, &mut self.view),
+                _ = self.terminations.recv() => interrupted(&mut told, &handle, &mut self.view),
+                event = handle.next() => {
+                    let Some(event) = event else { break };
+                    self.view.event(&event);
+                    match event.kind {
+                        EventKind::Asked { ask } if self.options.on_ask == OnAsk::Wait => {
+                            self.view.hush();
+                            self.input.ask(&ask::question(&ask));
+                            asking = Some(ask);
+                        }
+                        EventKind::Answered { ask, .. } if asking.as_ref().is_some_and(|open| open.id == ask) => {
+                            asking = None;
+                        }
+                        EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
+                        _ => {}
+                    }
+                }
+                line = self.input.line(), if asking.is_some() => self.answer(&handle, &asking, line),
+                _ = ticker.tick(), if ticks && asking.is_none() => self.view.tick(),
+            }
+        }
+        self.view.end();
+        Ok(outcome)
+    }
+
+    fn answer(&mut self, handle: &RunHandle, asking: &Option<Ask>, line: Option<String>) {
+        let Some(ask) = asking else { return };
+        let answer = match &line {
+            // The person left: that is a no, and not a yes to anything.
+            None => Some(windlass_core::ask::Answer::No { note: Some("the terminal was closed".into()) }),
+            Some(line) => ask::understand(ask, line),
+        };
+        match answer {
+            // An ask that expired meanwhile needs no answer.
+            Some(answer) => drop(handle.answer(&ask.id, answer)),
+            None => self.input.ask("please answer as shown: "),
+        }
+    }
+
+    /// The next prompt of a chat; `None` at its end.
+    pub(crate) async fn prompt(&mut self) -> Option<String> {
+        let mut text = String::new();
+        self.input.ask(if std::io::stdin().is_terminal() { "\n> " } else { "" });
+        loop {
+            let line = tokio::select! {
+                line = self.input.line() => line?,
+                _ = self.interrupts.recv() => return None,
+                _ = self.terminations.recv() => return None,
+            };
+            match line.strip_suffix('\\') {
+                Some(more) => {
+                    text.push_str(more);
+                    text.push('\n');
+                    self.input.ask("… ");
+                }
+                None => {
+                    text.push_str(&line);
+                    return Some(text);
+                }
+            }
+        }
+    }
+}
+
+/// The first interrupt cancels, the second ends the process.
+fn interrupted(told: &mut u32, handle: &RunHandle, view: &mut View) {
+    *told += 1;
+    if *told > 1 {
+        std::process::exit(i32::from(exit::INTERRUPTED));
+    }
+    view.hush();
+    eprintln!("cancelling; interrupt again to end at once");
+    handle.cancel();
+}
+
+/// The exit code of a run, with the ask on standard output when it was left open.
+pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Format) -> ExitCode {
+    if outcome.is_none() && format == Format::Text {
+        let open = session.look(|history| history.open_asks().to_vec());
+        for ask in open {
+            if let Ok(json) = serde_json::to_string(&ask) {
+                let _ = exit::printed(&format!("{json}\n"));
+            }
+        }
+        eprintln!("stopped on an ask; session {}", session.id());
+        eprintln!("hint: run again at a terminal to answer, or with --yes, or add a rule; `windlass resume` goes on");
+    }
+    ExitCode::from(exit::code(outcome))
+}
+
+/// What to do with asks: a terminal can answer; without one it is the flag, the setting, or by whether this is CI.
+fn on_ask(settings: &Settings) -> OnAsk {
+    match settings.layers.text("on_ask") {
+        Some("deny") => OnAsk::Deny,
+        Some("pause") => OnAsk::Pause,
+        _ if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => OnAsk::Wait,
+        _ if std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false") => OnAsk::Deny,
+        _ => OnAsk::Pause,
+    }
+}
+
+pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {
+    text.parse().map_err(|err: windlass_core::id::IdError| {
+        Failure::usage(err.to_string()).hint("`windlass sessions list` shows the sessions there are")
+    })
+}
+
+async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Failure> {
+    let here = windlass_core::workspace::Files::root(root).display().to_string();
+    let mut heads = store.list();
+    while let Some(head) = heads.next().await {
+        // A damaged session does not hide the others; naming it says what is wrong with it.
+        if let Ok(head) = head
+            && head.workspace == here
+        {
+            return Ok(head.id);
+        }
+    }
+    Err(Failure::usage("there is no session of this workspace yet")
+        .hint("start one with `windlass run` or `windlass chat`"))
+}

@@ -1,0 +1,83 @@
+//! Lines from the person at the terminal, read only when they are asked for: what was typed before a question was
+//! shown is no answer to it.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use tokio::sync::mpsc;
+
+/// The longest line that is taken.
+const MAX_LINE: usize = 1 << 20;
+
+/// Standard input, line by line, on a thread of its own.
+#[derive(Default)]
+pub(crate) struct Input {
+    wanted: Option<std::sync::mpsc::Sender<()>>,
+    lines: Option<mpsc::Receiver<Option<String>>>,
+    waiting: bool,
+}
+
+impl Input {
+    /// Shows a prompt. On a terminal, whatever was typed ahead is dropped.
+    pub(crate) fn ask(&mut self, prompt: &str) {
+        if std::io::stdin().is_terminal() && !self.waiting {
+            let _ = rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
+        }
+        let mut err = std::io::stderr().lock();
+        let _ = err.write_all(prompt.as_bytes()).and_then(|()| err.flush());
+    }
+
+    /// The next line; `None` at the end of input. Safe to drop and call again.
+    pub(crate) async fn line(&mut self) -> Option<String> {
+        if self.lines.is_none() {
+            self.start();
+        }
+        if !self.waiting {
+            self.wanted.as_ref()?.send(()).ok()?;
+            self.waiting = true;
+        }
+        let line = self.lines.as_mut()?.recv().await.flatten();
+        self.waiting = false;
+        line
+    }
+
+    fn start(&mut self) {
+        let (wanted, wants) = std::sync::mpsc::channel::<()>();
+        let (to, lines) = mpsc::channel(1);
+        // A blocking read cannot be called off; the thread ends with the process.
+        std::thread::spawn(move || {
+            while wants.recv().is_ok() {
+                if to.blocking_send(read_line()).is_err() {
+                    return;
+                }
+            }
+        });
+        self.wanted = Some(wanted);
+        self.lines = Some(lines);
+    }
+}
+
+fn read_line() -> Option<String> {
+    let mut stdin = std::io::stdin().lock();
+    let mut line = Vec::new();
+    loop {
+        let available = stdin.fill_buf().ok()?;
+        if available.is_empty() {
+            break;
+        }
+        let (used, ends) = match available.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (available.len(), false),
+        };
+        let room = MAX_LINE.saturating_sub(line.len()).min(used);
+        line.extend_from_slice(&available[..room]);
+        stdin.consume(used);
+        if ends {
+            break;
+        }
+    }
+    if line.is_empty() {
+        return None;
+    }
+    let line = String::from_utf8_lossy(&line);
+    Some(line.trim_end_matches(['\n', '\r']).to_owned())
+}

@@ -1,0 +1,267 @@
+//! Settings: which keys there are, where they come from, and what they mean together with the flags.
+//! A project's files are untrusted: until they can be trusted they may only tighten.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use windlass_core::budget::Budget;
+use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
+use windlass_host::config::{Key, Kind, Layer, Layers, Places, Value, managed_files};
+
+use crate::args::{AgentArgs, LimitArgs};
+use crate::failure::Failure;
+
+const MODES: Kind = Kind::Choice(&["plan", "ask", "edit", "auto"]);
+
+/// Every key there is.
+pub(crate) const KEYS: &[Key] = &[
+    Key { name: "provider", kind: Kind::Text, doc: "The vendor to ask when a model names none." },
+    Key { name: "model", kind: Kind::Text, doc: "The model, as `model` or `vendor/model`." },
+    Key { name: "approval", kind: MODES, doc: "How freely calls run: plan, ask, edit or auto." },
+    Key {
+        name: "on_ask",
+        kind: Kind::Choice(&["pause", "deny"]),
+        doc: "When nobody is there to answer; the default is pause, and deny where CI is set.",
+    },
+    Key { name: "max_budget_usd", kind: Kind::Limit, doc: "Most money a run may spend, in US dollars." },
+    Key { name: "max_steps", kind: Kind::Limit, doc: "Most model calls of a run." },
+    Key { name: "max_tokens", kind: Kind::Limit, doc: "Most tokens of a run." },
+    Key { name: "max_seconds", kind: Kind::Limit, doc: "Most seconds of a run, without waiting for a person." },
+    Key { name: "rules.allow", kind: Kind::Texts, doc: "Calls that need no approval, as `tool(pattern)`." },
+    Key { name: "rules.ask", kind: Kind::Texts, doc: "Calls that always need approval." },
+    Key { name: "rules.deny", kind: Kind::Texts, doc: "Calls that are forbidden; `tool` alone hides the tool." },
+    Key { name: "providers.*.base_url", kind: Kind::Text, doc: "Another address of a vendor." },
+    Key { name: "providers.*.key_env", kind: Kind::Text, doc: "The variable that holds a vendor's key." },
+    Key { name: "prices.*.input", kind: Kind::Number, doc: "US dollars for a million input tokens of a model." },
+    Key { name: "prices.*.output", kind: Kind::Number, doc: "The same for output." },
+    Key { name: "prices.*.cache_read", kind: Kind::Number, doc: "The same for input from a cache." },
+    Key { name: "prices.*.cache_write", kind: Kind::Number, doc: "The same for input written to a cache." },
+    Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
+    Key { name: "ca_file", kind: Kind::Text, doc: "A PEM file with further root certificates." },
+];
+
+/// Keys that a project may set before it is trusted, because they can only tighten.
+const TIGHTENING: &[&str] =
+    &["approval", "max_budget_usd", "max_steps", "max_tokens", "max_seconds", "rules.ask", "rules.deny"];
+
+/// Environment variables that set keys.
+const VARIABLES: &[(&str, &str)] = &[
+    ("WINDLASS_PROVIDER", "provider"),
+    ("WINDLASS_MODEL", "model"),
+    ("WINDLASS_APPROVAL", "approval"),
+    ("WINDLASS_MAX_BUDGET_USD", "max_budget_usd"),
+    ("WINDLASS_MAX_STEPS", "max_steps"),
+];
+
+/// All settings, layered.
+pub(crate) struct Settings {
+    pub(crate) layers: Layers<'static>,
+    project: Layers<'static>,
+    pub(crate) places: Places,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Settings {
+    /// Reads what applies to a workspace; `None` outside of one.
+    pub(crate) fn load(root: Option<&Path>) -> Result<Self, Failure> {
+        Self::load_with(root, |name| std::env::var_os(name))
+    }
+
+    fn load_with(root: Option<&Path>, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+        let places = Places::from_env(&lookup)?;
+        let mut layers = Layers::new(KEYS);
+        for file in managed_files(&places.managed_dir)? {
+            layers.add_file(Layer::Managed, &file)?;
+        }
+        layers.add_file(Layer::User, &places.config_file())?;
+        for (variable, key) in VARIABLES {
+            if let Some(value) = lookup(variable) {
+                let value = value.into_string().map_err(|_| Failure::usage(format!("{variable} is not UTF-8")))?;
+                layers.add(Layer::Environment, key, &value, variable)?;
+            }
+        }
+        let mut settings = Self { layers, project: Layers::new(KEYS), places, warnings: Vec::new() };
+        if let Some(root) = root {
+            settings.add_project(root)?;
+        }
+        Ok(settings)
+    }
+
+    fn add_project(&mut self, root: &Path) -> Result<(), Failure> {
+        let folder = root.join(".windlass");
+        self.project.add_file(Layer::Project, &folder.join("config.toml"))?;
+        self.project.add_file(Layer::ProjectLocal, &folder.join("config.local.toml"))?;
+        for (name, setting) in self.project.iter() {
+            if !TIGHTENING.contains(&name) {
+                self.warnings.push(format!(
+                    "{}: `{name}` is not used, because a project's settings may only tighten until they are trusted",
+                    setting.origin
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the flags where they belong.
+    pub(crate) fn add_flags(&mut self, agent: &AgentArgs, limits: &LimitArgs) -> Result<(), Failure> {
+        let flags = [
+            ("model", &agent.model, "--model"),
+            ("provider", &agent.provider, "--provider"),
+            ("approval", &agent.approval, "--approval"),
+            ("on_ask", &agent.on_ask, "--on-ask"),
+            ("max_budget_usd", &limits.max_budget_usd, "--max-budget-usd"),
+            ("max_steps", &limits.max_steps, "--max-steps"),
+            ("max_tokens", &limits.max_tokens, "--max-tokens"),
+            ("max_seconds", &limits.max_seconds, "--max-seconds"),
+        ];
+        for (key, value, flag) in flags {
+            if let Some(value) = value {
+                self.layers.add(Layer::Flag, key, value, flag)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A key below a name that people choose, as in `prices."gpt-5.4".input`.
+    pub(crate) fn named(table: &str, name: &str, key: &str) -> String {
+        let bare = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        if bare { format!("{table}.{name}.{key}") } else { format!("{table}.\"{name}\".{key}") }
+    }
+
+    /// The limits of a run: the project's count where they are lower.
+    pub(crate) fn budget(&self) -> Budget {
+        let mut budget = Budget::default();
+        if let Some(limit) = self.limit("max_budget_usd") {
+            budget.cost_micros = limit.map(|usd| (usd * 1_000_000.0) as u64);
+        }
+        if let Some(limit) = self.limit("max_steps") {
+            budget.steps = limit.map(|steps| steps as u32);
+        }
+        if let Some(limit) = self.limit("max_tokens") {
+            budget.tokens = limit.map(|tokens| tokens as u64);
+            budget.tokens_uncached = budget.tokens;
+        }
+        if let Some(limit) = self.limit("max_seconds") {
+            budget.seconds = limit.map(|seconds| (seconds.ceil() as u64).max(1));
+        }
+        budget
+    }
+
+    /// Whether somebody set a cost limit on purpose.
+    pub(crate) fn explicit_cost_limit(&self) -> bool {
+        matches!(self.limit("max_budget_usd"), Some(Some(_)))
+    }
+
+    /// Rules and mode: all rules of all levels, the project's only where they tighten.
+    pub(crate) fn gate(&self, default: Mode) -> Result<PermissionGate, Failure> {
+        let mode = |layers: &Layers<'_>| layers.text("approval").and_then(|text| text.parse::<Mode>().ok());
+        let mut chosen = mode(&self.layers).unwrap_or(default);
+        if let Some(project) = mode(&self.project)
+            && (project as u8) < (chosen as u8)
+        {
+            chosen = project;
+        }
+        let mut rules = Vec::new();
+        let keys = [("rules.allow", Verdict::Allow), ("rules.ask", Verdict::Ask), ("rules.deny", Verdict::Deny)];
+        for (key, verdict) in keys {
+            let own = self.layers.stack(key);
+            let project = self.project.stack(key).filter(|_| verdict != Verdict::Allow);
+            for setting in own.chain(project) {
+                let Value::Texts(texts) = &setting.value else { continue };
+                let level = match setting.origin.layer {
+                    Layer::Managed => Level::Managed,
+                    Layer::Project | Layer::ProjectLocal => Level::Project,
+                    _ => Level::User,
+                };
+                for text in texts {
+                    let rule = Rule::parse(text, verdict, level);
+                    rules.push(rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?);
+                }
+            }
+        }
+        Ok(PermissionGate { mode: chosen, rules })
+    }
+
+    /// A limit: absent, `unlimited`, or a number.
+    fn limit(&self, key: &str) -> Option<Option<f64>> {
+        let read = |layers: &Layers<'_>| match &layers.get(key)?.value {
+            Value::Integer(number) => Some(Some(*number as f64)),
+            Value::Number(number) => Some(Some(*number)),
+            _ => Some(None),
+        };
+        match (read(&self.layers), read(&self.project)) {
+            (own, None | Some(None)) => own,
+            (Some(Some(own)), Some(Some(project))) => Some(Some(own.min(project))),
+            (Some(None), Some(project)) => Some(project),
+            // Without a setting of our own the default holds, and the project may only go below it.
+            (None, Some(Some(project))) => Some(Some(project.min(default_limit(key)))),
+        }
+    }
+}
+
+fn default_limit(key: &str) -> f64 {
+    let budget = Budget::default();
+    let number = |value: Option<u64>| value.map_or(f64::INFINITY, |value| value as f64);
+    match key {
+        "max_budget_usd" => number(budget.cost_micros) / 1_000_000.0,
+        "max_steps" => number(budget.steps.map(u64::from)),
+        "max_tokens" => number(budget.tokens),
+        _ => number(budget.seconds),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn load(user: &str, project: &str) -> Result<Settings, Failure> {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join(".config/windlass");
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("config.toml"), user).unwrap();
+        let root = home.path().join("project");
+        std::fs::create_dir_all(root.join(".windlass")).unwrap();
+        std::fs::write(root.join(".windlass/config.toml"), project).unwrap();
+        let path = home.path().as_os_str().to_owned();
+        Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone()))
+    }
+
+    #[test]
+    fn a_project_may_tighten_and_nothing_else() {
+        let settings = load("max_steps = 20", "max_steps = 5\nmodel = \"evil\"\napproval = \"plan\"").unwrap();
+        assert_eq!(settings.budget().steps, Some(5));
+        assert_eq!(settings.gate(Mode::Ask).unwrap().mode, Mode::Plan);
+        assert_eq!(settings.layers.text("model"), None);
+        assert_eq!(settings.warnings.len(), 1);
+        let loose = load("max_steps = 5", "max_steps = 500\napproval = \"auto\"\nmax_tokens = \"unlimited\"").unwrap();
+        assert_eq!(loose.budget().steps, Some(5));
+        assert_eq!(loose.budget().tokens, Some(500_000));
+        assert_eq!(loose.gate(Mode::Ask).unwrap().mode, Mode::Ask);
+        let rules = load("", "[rules]\nallow = [\"bash\"]\ndeny = [\"bash(rm *)\"]").unwrap();
+        let rules = rules.gate(Mode::Ask).unwrap().rules;
+        assert_eq!(rules.iter().map(ToString::to_string).collect::<Vec<_>>(), ["bash(rm *)"]);
+    }
+
+    #[test]
+    fn mistakes_show_file_line_and_what_was_meant() {
+        let text = load("modle = \"x\"", "").err().unwrap().text();
+        assert!(text.contains("config.toml") && text.contains("model"), "{text}");
+        let text = load("max_steps = 0", "").err().unwrap().text();
+        assert!(text.contains("max_steps") && text.contains("unlimited"), "{text}");
+        let text = load("model = ", "").err().unwrap().text();
+        assert!(text.contains('^'), "{text}");
+        let settings = load("[rules]\ndeny = [\"bash(\"]", "").unwrap();
+        let text = settings.gate(Mode::Ask).err().unwrap().text();
+        assert!(text.contains("config.toml:2"), "{text}");
+    }
+
+    #[test]
+    fn unlimited_is_written_out() {
+        let settings = load("max_tokens = \"unlimited\"\nmax_budget_usd = 0.5", "").unwrap();
+        assert_eq!(settings.budget().tokens, None);
+        assert_eq!(settings.budget().tokens_uncached, None);
+        assert_eq!(settings.budget().cost_micros, Some(500_000));
+        assert!(settings.explicit_cost_limit());
+    }
+}

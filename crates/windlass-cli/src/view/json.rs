@@ -1,0 +1,94 @@
+//! The views for programs: one object at the end, or every event as it happens.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use windlass_core::ask::Ask;
+use windlass_core::event::{Event, EventKind};
+use windlass_core::id::{RunId, SessionId};
+use windlass_core::message::Role;
+
+/// Collects what the last line needs.
+pub(crate) struct JsonView {
+    session: SessionId,
+    run: Option<RunId>,
+    text: String,
+    warnings: Vec<Value>,
+    ask: Option<Ask>,
+    finished: Option<EventKind>,
+}
+
+/// Warnings that are kept; a flood of them must not fill memory.
+const MAX_WARNINGS: usize = 100;
+
+impl JsonView {
+    pub(crate) fn new(session: &SessionId) -> Self {
+        Self {
+            session: session.clone(),
+            run: None,
+            text: String::new(),
+            warnings: Vec::new(),
+            ask: None,
+            finished: None,
+        }
+    }
+
+    pub(crate) fn event(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::RunStarted { .. } => {
+                *self = Self::new(&self.session);
+                self.run.clone_from(&event.run);
+            }
+            EventKind::Said { message } if message.role == Role::Assistant => {
+                let text = message.text();
+                if !text.is_empty() {
+                    self.text = text;
+                }
+            }
+            EventKind::Warned { code, text } if self.warnings.len() < MAX_WARNINGS => {
+                self.warnings.push(json!({ "code": code, "text": text }));
+            }
+            EventKind::Asked { ask } => self.ask = Some(ask.clone()),
+            EventKind::Answered { .. } => self.ask = None,
+            EventKind::RunFinished { .. } => self.finished = Some(event.kind.clone()),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn end(&mut self) {
+        let mut result = json!({ "session": self.session, "run": self.run });
+        match self.finished.take() {
+            Some(EventKind::RunFinished { outcome, files, totals, ms, evidence, judge_changed }) => {
+                result["status"] = outcome.sdk_status().into();
+                result["outcome"] = json!(outcome);
+                result["files"] = json!(files);
+                result["totals"] = json!(totals);
+                result["cost_usd"] = (totals.cost_micros as f64 / 1_000_000.0).into();
+                result["ms"] = ms.into();
+                result["evidence"] = json!(evidence);
+                result["judge_changed"] = json!(judge_changed);
+            }
+            _ => {
+                result["status"] = "waiting".into();
+                result["ask"] = json!(self.ask);
+            }
+        }
+        result["warnings"] = std::mem::take(&mut self.warnings).into();
+        // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
+        result["text"] = std::mem::take(&mut self.text).into();
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let _ = serde_json::to_writer(&mut out, &result).map(|()| out.write_all(b"\n").and_then(|()| out.flush()));
+    }
+}
+
+/// Every event, one a line, as it stands in the log.
+pub(crate) struct StreamView;
+
+impl StreamView {
+    pub(crate) fn event(&self, event: &Event) {
+        let Ok(mut line) = serde_json::to_vec(event) else { return };
+        line.push(b'\n');
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(&line).and_then(|()| out.flush());
+    }
+}

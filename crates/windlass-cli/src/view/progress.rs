@@ -1,0 +1,131 @@
+//! The one moving line at the bottom of a terminal: step, tokens, cost, elapsed, what is going on.
+
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+
+use unicode_width::UnicodeWidthChar;
+
+use super::style::{capable, plain};
+
+/// The status line; silent when standard error is no terminal.
+pub(crate) struct Progress {
+    enabled: bool,
+    shown: bool,
+    began: Instant,
+    frame: usize,
+    /// What is going on.
+    pub(crate) doing: String,
+    /// Model calls so far.
+    pub(crate) steps: u32,
+    /// Tokens so far.
+    pub(crate) tokens: u64,
+    /// Micro-USD so far.
+    pub(crate) cost_micros: u64,
+}
+
+const FRAMES: [char; 4] = ['⠋', '⠙', '⠸', '⠴'];
+
+impl Progress {
+    pub(crate) fn new(quiet: bool) -> Self {
+        let enabled = !quiet && std::io::stderr().is_terminal() && capable();
+        Self {
+            enabled,
+            shown: false,
+            began: Instant::now(),
+            frame: 0,
+            doing: "thinking".into(),
+            steps: 0,
+            tokens: 0,
+            cost_micros: 0,
+        }
+    }
+
+    pub(crate) fn enabled(&self) -> bool {
+        self.enabled
+    }
+
+    pub(crate) fn draw(&mut self) {
+        if !self.enabled {
+            return;
+        }
+        self.frame = (self.frame + 1) % FRAMES.len();
+        let seconds = self.began.elapsed().as_secs();
+        let line = format!(
+            "{} step {} · {} tokens · {} · {}:{:02} · {}",
+            FRAMES[self.frame],
+            self.steps + 1,
+            thousands(self.tokens),
+            dollars(self.cost_micros),
+            seconds / 60,
+            seconds % 60,
+            plain(&self.doing).replace(['\n', '\t'], " "),
+        );
+        let line = fit(&line, columns());
+        self.shown = true;
+        let mut err = std::io::stderr().lock();
+        let _ = write!(err, "\r\x1b[2K\x1b[2m{line}\x1b[0m").and_then(|()| err.flush());
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let mut err = std::io::stderr().lock();
+            let _ = write!(err, "\r\x1b[2K").and_then(|()| err.flush());
+        }
+    }
+}
+
+fn columns() -> usize {
+    rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20))
+}
+
+/// As much of a line as fits, one column short so that nothing wraps.
+fn fit(line: &str, columns: usize) -> String {
+    let mut used = 0;
+    let mut out = String::new();
+    for c in line.chars() {
+        used += c.width().unwrap_or(0);
+        if used >= columns {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Micro-USD as dollars, precise enough to see a single call.
+pub(crate) fn dollars(micros: u64) -> String {
+    format!("${}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(dollars(0), "$0.0000");
+        assert_eq!(dollars(12_345_678), "$12.3456");
+    }
+
+    #[test]
+    fn a_line_fits_by_columns_not_by_characters() {
+        assert_eq!(fit("漢字漢字", 6), "漢字");
+        assert_eq!(fit("abc", 80), "abc");
+    }
+}

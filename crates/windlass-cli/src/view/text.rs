@@ -1,0 +1,360 @@
+//! The view for people: the answer on standard output, what happens on standard error.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use windlass_core::budget::Spent;
+use windlass_core::event::{DeltaOf, Event, EventKind};
+use windlass_core::id::{CallId, SessionId};
+use windlass_core::message::{Origin, Role, ToolCall, ToolResult};
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::workspace::{Change, FileChange};
+
+use super::progress::{Progress, dollars, thousands};
+use super::style::{Paint, Style, first_line, plain};
+use crate::args::OutputArgs;
+
+/// Lines of one diff that are shown without `--verbose`.
+const DIFF_LINES: usize = 60;
+/// Lines of a failed call's answer that are shown without `--verbose`.
+const FAILURE_LINES: usize = 12;
+
+pub(crate) struct TextView {
+    session: SessionId,
+    quiet: bool,
+    verbose: bool,
+    paint: Paint,
+    progress: Progress,
+    /// Standard output is a terminal: the answer is shown as it comes.
+    streaming: bool,
+    /// What was streamed of the answer that is being written.
+    streamed: String,
+    /// The last answer, for a pipe.
+    answer: String,
+    calls: HashMap<CallId, String>,
+    /// The cursor stands in the middle of streamed text.
+    mid_line: bool,
+}
+
+impl TextView {
+    pub(crate) fn new(output: &OutputArgs, session: &SessionId) -> Self {
+        Self {
+            session: session.clone(),
+            quiet: output.quiet,
+            verbose: output.verbose,
+            paint: Paint::for_stderr(),
+            progress: Progress::new(output.quiet),
+            streaming: std::io::stdout().is_terminal(),
+            streamed: String::new(),
+            answer: String::new(),
+            calls: HashMap::new(),
+            mid_line: false,
+        }
+    }
+
+    pub(crate) fn wants_live(&self) -> bool {
+        self.streaming || self.progress.enabled()
+    }
+
+    pub(crate) fn ticks(&self) -> bool {
+        self.progress.enabled()
+    }
+
+    pub(crate) fn tick(&mut self) {
+        if !self.mid_line {
+            self.progress.draw();
+        }
+    }
+
+    pub(crate) fn hush(&mut self) {
+        self.progress.clear();
+        self.finish_line();
+    }
+
+    pub(crate) fn event(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::RunStarted { .. } => {
+                self.answer.clear();
+                "thinking".clone_into(&mut self.progress.doing);
+            }
+            EventKind::TransactionOpened { terms } if terms.strategy == "in_place" && self.verbose => {
+                self.note(Style::Dim, "working in place: changes reach your files at once, with no kernel sandbox");
+            }
+            EventKind::Delta { of, text } => self.delta(of, text),
+            EventKind::Said { message } if message.role == Role::Assistant => self.said(&message.text()),
+            EventKind::Said { message } if message.origin == Origin::Engine && self.verbose => {
+                self.note(Style::Dim, &format!("(to the model) {}", first_line(&message.text(), 200)));
+            }
+            EventKind::CallStarted { call, .. } => self.call_started(call),
+            EventKind::CallProgress { text, .. } => {
+                let line = text.trim_end().lines().next_back().unwrap_or_default();
+                self.progress.doing = first_line(line, 120);
+            }
+            EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
+            EventKind::FileChanged { change, .. } => self.file_changed(change),
+            EventKind::Denied { reason, .. } => self.note(Style::Warning, &format!("  not run: {reason}")),
+            EventKind::Waited { reason, ms, attempt, .. } => {
+                let text = format!("{reason}; try {attempt} in {}", seconds(Duration::from_millis(*ms)));
+                self.note(Style::Warning, &text);
+            }
+            EventKind::Spent { total, .. } => {
+                self.progress.steps = total.steps;
+                self.progress.tokens = total.usage.counted();
+                self.progress.cost_micros = total.cost_micros;
+            }
+            EventKind::BudgetWarned { limit } => {
+                self.note(Style::Warning, &format!("four fifths of the limit on {limit} are used"));
+            }
+            EventKind::Warned { text, .. } => self.note(Style::Warning, &format!("warning: {text}")),
+            EventKind::RunFinished { outcome, files, totals, ms, .. } => {
+                self.run_finished(outcome, files, totals, Duration::from_millis(*ms));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.hush();
+        if !self.streaming && !self.answer.is_empty() {
+            out(&format!("{}\n", plain(self.answer.trim_end())));
+        }
+        self.answer.clear();
+    }
+
+    fn delta(&mut self, of: &DeltaOf, text: &str) {
+        match of {
+            DeltaOf::Text if self.streaming => {
+                self.progress.clear();
+                self.streamed.push_str(text);
+                self.mid_line = true;
+                out(&plain(text));
+            }
+            DeltaOf::Reasoning if self.verbose => {
+                self.progress.clear();
+                self.mid_line = true;
+                err(&self.paint.on(Style::Dim, &plain(text)));
+            }
+            _ => "thinking".clone_into(&mut self.progress.doing),
+        }
+    }
+
+    fn said(&mut self, text: &str) {
+        let streamed = std::mem::take(&mut self.streamed);
+        if self.streaming && !text.trim().is_empty() {
+            match text.strip_prefix(streamed.as_str()) {
+                Some(rest) => out(&plain(rest)),
+                // A retry said something else than was shown: the whole answer stands here.
+                None => out(&format!("\n{}", plain(text))),
+            }
+            self.mid_line = true;
+        } else if !self.streaming && self.verbose && !text.trim().is_empty() {
+            self.note(Style::Dim, text);
+        }
+        self.finish_line();
+        if !text.trim().is_empty() {
+            text.clone_into(&mut self.answer);
+        }
+    }
+
+    fn call_started(&mut self, call: &ToolCall) {
+        let shown = describe(call);
+        self.note(Style::Place, &format!("› {shown}"));
+        self.progress.doing.clone_from(&shown);
+        self.calls.insert(call.id.clone(), shown);
+    }
+
+    fn call_finished(&mut self, result: &ToolResult, ms: u64) {
+        "thinking".clone_into(&mut self.progress.doing);
+        let started = self.calls.remove(&result.id);
+        let limit = if self.verbose { usize::MAX } else { FAILURE_LINES };
+        match result.error {
+            // A denial said its reason already.
+            Some(_) if started.is_none() => {
+                self.note(Style::Removed, &format!("  {} {}", result.name, first_line(&result.text, 200)));
+            }
+            Some(_) => self.note(Style::Removed, &indent(&tail(&result.text, limit))),
+            None if self.verbose => self.note(Style::Dim, &indent(&tail(&result.text, 200))),
+            None => {}
+        }
+        if ms >= 1_000 {
+            self.note(Style::Dim, &format!("  {}", seconds(Duration::from_millis(ms))));
+        }
+    }
+
+    fn file_changed(&mut self, change: &FileChange) {
+        let what = match &change.change {
+            Change::Created => "created".to_owned(),
+            Change::Modified => "changed".to_owned(),
+            Change::Deleted => "deleted".to_owned(),
+            Change::MovedFrom(from) => format!("moved from {from}"),
+        };
+        self.note(Style::Bold, &format!("  {} {what} (+{} -{})", change.path, change.added, change.removed));
+        let Some(diff) = change.diff.as_ref().filter(|_| !self.quiet) else { return };
+        let limit = if self.verbose { usize::MAX } else { DIFF_LINES };
+        let lines: Vec<&str> =
+            diff.lines().filter(|line| !line.starts_with("---") && !line.starts_with("+++")).collect();
+        for line in lines.iter().take(limit) {
+            let style = match line.bytes().next() {
+                Some(b'+') => Style::Added,
+                Some(b'-') => Style::Removed,
+                Some(b'@') => Style::Place,
+                _ => Style::Dim,
+            };
+            self.note(style, &format!("  {line}"));
+        }
+        if lines.len() > limit {
+            self.note(Style::Dim, &format!("  … {} more lines (-v shows all)", lines.len() - limit));
+        }
+    }
+
+    fn run_finished(&mut self, outcome: &Outcome, files: &[FileChange], totals: &Spent, took: Duration) {
+        self.hush();
+        if self.quiet && *outcome == Outcome::Completed {
+            return;
+        }
+        let style = if *outcome == Outcome::Completed { Style::Added } else { Style::Removed };
+        let (word, detail, advice) = explain(outcome);
+        let cost = if totals.unpriced { "price unknown".to_owned() } else { dollars(totals.cost_micros) };
+        let line = format!(
+            "{} · {} · {} tokens · {cost} · {} · session {}",
+            self.paint.on(style, &word),
+            if totals.steps == 1 { "1 step".to_owned() } else { format!("{} steps", totals.steps) },
+            thousands(totals.usage.total_input() + totals.usage.output),
+            seconds(took),
+            self.session,
+        );
+        err(&format!("{line}\n"));
+        if !detail.is_empty() {
+            err(&format!("{}\n", indent(&plain(&detail))));
+        }
+        for change in files.iter().take(50) {
+            err(&format!(
+                "  {} {} (+{} -{})\n",
+                mark(&change.change),
+                plain(&change.path),
+                change.added,
+                change.removed
+            ));
+        }
+        if files.len() > 50 {
+            err(&format!("  … and {} more\n", files.len() - 50));
+        }
+        if let Some(advice) = advice {
+            err(&format!("hint: {advice}\n"));
+        }
+    }
+
+    /// One line or more on standard error, out of the way of everything that moves.
+    fn note(&mut self, style: Style, text: &str) {
+        if self.quiet {
+            return;
+        }
+        self.progress.clear();
+        self.finish_line();
+        for line in plain(text).lines() {
+            err(&format!("{}\n", self.paint.on(style, line)));
+        }
+    }
+
+    fn finish_line(&mut self) {
+        if std::mem::take(&mut self.mid_line) {
+            out("\n");
+        }
+    }
+}
+
+/// A call in one line: its name and what it is about.
+pub(crate) fn describe(call: &ToolCall) -> String {
+    let text = |key: &str| call.args.get(key).and_then(serde_json::Value::as_str);
+    let about = ["command", "path", "pattern", "glob", "from", "question", "expression", "job"]
+        .iter()
+        .find_map(|key| text(key));
+    let about = match about {
+        Some(about) => about.to_owned(),
+        None if call.args.as_object().is_none_or(serde_json::Map::is_empty) => String::new(),
+        None => call.args.to_string(),
+    };
+    format!("{} {}", plain(&call.name), first_line(&about, 160)).trim_end().to_owned()
+}
+
+/// The outcome in a word, its detail, and what to do next.
+pub(crate) fn explain(outcome: &Outcome) -> (String, String, Option<String>) {
+    let (detail, advice) = match outcome {
+        Outcome::Failed { reason, detail } => {
+            let advice = match reason {
+                FailReason::Provider if detail.starts_with("authentication") => {
+                    Some("check the key; `windlass doctor` says which one is used")
+                }
+                FailReason::Provider if detail.starts_with("model_not_found") => {
+                    Some("`windlass models` lists the models that are known")
+                }
+                FailReason::Provider => Some("nothing is lost: `windlass resume SESSION` goes on from here"),
+                _ => None,
+            };
+            (detail.clone(), advice.map(str::to_owned))
+        }
+        Outcome::Refused { detail, .. } => (detail.clone(), None),
+        Outcome::BudgetExceeded { limit } => {
+            let text = format!("the next model call would have crossed the limit on {limit}");
+            (text, Some("raise the limit, then `windlass resume SESSION` goes on from here".into()))
+        }
+        Outcome::MaxSteps => (
+            "the steps are used up".into(),
+            Some("`windlass resume SESSION` goes on with new steps; --max-steps raises the limit".into()),
+        ),
+        Outcome::TimedOut => {
+            ("the time is up".into(), Some("`windlass resume SESSION` goes on; --max-seconds raises the limit".into()))
+        }
+        _ => (String::new(), None),
+    };
+    let word = match outcome {
+        Outcome::Failed { reason, .. } => {
+            let reason = serde_json::to_value(reason).ok().and_then(|v| v.as_str().map(str::to_owned));
+            format!("failed ({})", reason.unwrap_or_default())
+        }
+        other => other.word().replace('_', " "),
+    };
+    (word, detail, advice)
+}
+
+fn mark(change: &Change) -> char {
+    match change {
+        Change::Created => 'A',
+        Change::Modified => 'M',
+        Change::Deleted => 'D',
+        Change::MovedFrom(_) => 'R',
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        format!("{} ms", duration.as_millis())
+    } else {
+        format!("{:.1} s", duration.as_secs_f64())
+    }
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect::<String>().trim_end().to_owned()
+}
+
+/// The last lines of a text: of a failing command the end says why.
+fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.trim_end().lines().collect();
+    if all.len() <= lines {
+        return all.join("\n");
+    }
+    let kept = &all[all.len() - (lines - 1).min(all.len())..];
+    format!("{}\n…\n{}", all[0], kept.join("\n"))
+}
+
+fn out(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // A reader that went away is noticed by the run's own exit, not here.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn err(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}

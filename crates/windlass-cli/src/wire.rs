@@ -1,0 +1,213 @@
+//! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
+//! itself.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_core::BoxStream;
+use windlass_core::budget::Price;
+use windlass_core::clock::Clock;
+use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
+use windlass_core::workspace::Files;
+use windlass_engine::{Engine, NativeOptions, NativeRuntime};
+use windlass_host::clock::SystemClock;
+use windlass_host::exec::child_env;
+use windlass_host::secret::{Credentials, KnownSecrets, Secret};
+use windlass_host::session_log::SessionLog;
+use windlass_host::transaction::InPlace;
+use windlass_host::workspace::Root;
+use windlass_providers::{
+    Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, SetupError, Vendor, WireProvider,
+};
+
+use crate::exit;
+use crate::failure::Failure;
+use crate::plan::ModelPlan;
+use crate::settings::Settings;
+
+/// The largest script or certificate file.
+const MAX_FILE: u64 = 16 << 20;
+
+/// What a run is built from.
+pub(crate) struct Wired {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<SessionLog>,
+}
+
+/// Builds an engine for a workspace.
+pub(crate) fn engine(
+    settings: &Settings,
+    plan: &ModelPlan,
+    root: Arc<Root>,
+    default_mode: windlass_core::gate::Mode,
+) -> Result<Wired, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let credentials = Credentials::read(&settings.places.credentials_file())?;
+    let (provider, model) = provider(settings, plan, &credentials)?;
+    check_price(settings, provider.as_ref(), &model)?;
+    let options = NativeOptions { model, system: system_prompt(root.root()), ..NativeOptions::default() };
+    let native = NativeRuntime::new(provider, clock.clone(), options);
+    let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
+    let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
+    let env = child_env(std::env::vars_os(), exceptions);
+    let artifacts = store.clone();
+    let engine = Engine::builder()
+        .runtime(Arc::new(native))
+        .store(store.clone())
+        .describe(root.root().display().to_string(), env!("CARGO_PKG_VERSION"))
+        .workspaces(Arc::new(InPlace::new(root, env)))
+        .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
+        .clock(clock)
+        .redactor(Arc::new(KnownSecrets::new(secrets(&credentials))))
+        .tools(windlass_tools::all())
+        .gate(settings.gate(default_mode)?)
+        .build()?;
+    Ok(Wired { engine, store })
+}
+
+fn provider(
+    settings: &Settings,
+    plan: &ModelPlan,
+    credentials: &Credentials,
+) -> Result<(Arc<dyn Provider>, String), Failure> {
+    match plan {
+        ModelPlan::Scripted(path) => {
+            let text = read_text(path, "the script")?;
+            let format = match path.extension().and_then(|ext| ext.to_str()) {
+                Some("jsonl" | "ndjson" | "json") => ScriptFormat::JsonLines,
+                _ => ScriptFormat::Toml,
+            };
+            let name = path.display().to_string();
+            let scripted =
+                ScriptedProvider::parse(&name, &text, format).map_err(|err| Failure::usage(err.to_string()))?;
+            Ok((Arc::new(scripted), "scripted".to_owned()))
+        }
+        ModelPlan::Served { vendor, model, base_url } => {
+            let options = ProviderOptions {
+                base_url: base_url.clone(),
+                key: key(settings, vendor, credentials),
+                http: http(settings)?,
+            };
+            let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
+            let priced = Priced { inner: wire, price: price(settings, model) };
+            Ok((Arc::new(priced), model.clone()))
+        }
+    }
+}
+
+/// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
+pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credentials) -> Option<SecretString> {
+    let configured = settings.layers.text(&Settings::named("providers", vendor.id, "key_env"));
+    let variable = configured.or(vendor.key_env);
+    let from_env = variable.and_then(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty());
+    let key = from_env.or_else(|| credentials.get(vendor.id).map(|secret| secret.expose().to_owned()));
+    key.map(|key| SecretString::from(key.trim().to_owned()))
+}
+
+fn setup_failure(err: SetupError) -> Failure {
+    match err {
+        SetupError::MissingKey { vendor, env } => {
+            Failure::new(exit::PROVIDER, format!("no key for `{vendor}`: {env} is not set")).hint(format!(
+                "run `export {env}=…`, or put `{vendor} = \"…\"` into credentials.toml (mode 0600, \
+                 `windlass config path` shows where)"
+            ))
+        }
+        SetupError::MissingUrl { vendor } => Failure::usage(format!("`{vendor}` has no address of its own"))
+            .hint(format!("give one with --base-url, or set `providers.{vendor}.base_url`")),
+        other => Failure::usage(other.to_string()),
+    }
+}
+
+fn http(settings: &Settings) -> Result<Http, Failure> {
+    let variable = |name: &str| {
+        let lower = std::env::var(name.to_lowercase()).ok();
+        lower.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
+    };
+    let extra_ca_pem = match settings.layers.text("ca_file") {
+        Some(path) => Some(read_text(Path::new(path), "ca_file")?.into_bytes()),
+        None => None,
+    };
+    let options = HttpOptions {
+        extra_ca_pem,
+        https_proxy: variable("HTTPS_PROXY"),
+        http_proxy: variable("HTTP_PROXY"),
+        no_proxy: variable("NO_PROXY"),
+        ..HttpOptions::default()
+    };
+    Http::new(&options).map_err(|err| Failure::usage(err.to_string()))
+}
+
+/// Everything that must not be read back to a model or into a log.
+fn secrets(credentials: &Credentials) -> Vec<Secret> {
+    let named = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        windlass_core::gate::keeps_secret(&name).then(|| value.into_string().ok())?
+    });
+    let stored = credentials.secrets().map(|secret| secret.expose().to_owned());
+    named.chain(stored).map(Secret::new).collect()
+}
+
+fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
+    let cannot = |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
+    let bytes = windlass_host::workspace::read_file(path, MAX_FILE).map_err(|err| cannot(err.message))?;
+    String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
+}
+
+/// The system prompt, with the facts of this place. The same bytes for a whole session.
+fn system_prompt(root: &Path) -> String {
+    format!(
+        "{}\nFacts:\n- The workspace is {}; paths are relative to it.\n- The system is {}.\n",
+        include_str!("system_prompt.md").trim_end(),
+        root.display(),
+        std::env::consts::OS,
+    )
+}
+
+/// The price from the configuration, when it has one for this model.
+fn price(settings: &Settings, model: &str) -> Option<Price> {
+    let rate = |what: &str| {
+        settings.layers.number(&Settings::named("prices", model, what)).map(|usd| (usd * 1_000_000.0).max(0.0) as u64)
+    };
+    let (input, output) = (rate("input")?, rate("output")?);
+    Some(Price {
+        input,
+        output,
+        cache_read: rate("cache_read").unwrap_or(input),
+        cache_write: rate("cache_write").unwrap_or(input),
+    })
+}
+
+/// An explicit cost limit that could not bind is a mistake, not a comfort.
+fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Result<(), Failure> {
+    if settings.explicit_cost_limit() && provider.facts(model).price.is_none() {
+        return Err(Failure::usage(format!("a cost limit is set, but the price of `{model}` is not known")).hint(
+            format!(
+                "set `{}` and `{}` in the configuration, or limit tokens instead (--max-tokens)",
+                Settings::named("prices", model, "input"),
+                Settings::named("prices", model, "output"),
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// A provider with a price from the configuration.
+struct Priced {
+    inner: WireProvider,
+    price: Option<Price>,
+}
+
+impl Provider for Priced {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn facts(&self, model: &str) -> ModelFacts {
+        let facts = self.inner.facts(model);
+        ModelFacts { price: self.price.or(facts.price), ..facts }
+    }
+
+    fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
+        self.inner.stream(request)
+    }
+}
