@@ -1,1 +1,144 @@
-fn main() {}
+//! The daily commands of this repository, so that a fresh machine needs nothing but cargo.
+//! It runs other programs and says what they did; it holds nothing of the product and never changes the user's
+//! settings. Printing is its job.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod cargo;
+mod check;
+mod install;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// A command: its name, what it takes, what it does, and its function.
+struct Command {
+    name: &'static str,
+    takes: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Result<()>,
+}
+
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "test",
+        takes: "",
+        about: "everything that must hold: format, layout, clippy, all tests, docs, licences",
+        run: |args| {
+            no_arguments("test", args)?;
+            check::run()
+        },
+    },
+    Command {
+        name: "bench",
+        takes: "[--write] [--quick] [--only NAME]",
+        about: "measures the release build beside its floors; --write updates docs/performance.md",
+        run: bench::run,
+    },
+    Command {
+        name: "schema",
+        takes: "",
+        about: "writes the JSON schema of the event log to crates/windlass-core/schema/event.json",
+        run: |args| {
+            no_arguments("schema", args)?;
+            schema()
+        },
+    },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("error: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<()> {
+    let Some((name, rest)) = args.split_first() else {
+        print!("{}", overview());
+        return Ok(());
+    };
+    if matches!(name.as_str(), "help" | "-h" | "--help") {
+        print!("{}", overview());
+        return Ok(());
+    }
+    match COMMANDS.iter().find(|command| command.name == name) {
+        Some(command) => (command.run)(rest),
+        None => bail!("{}", unknown("command", name, COMMANDS.iter().map(|command| command.name))),
+    }
+}
+
+fn overview() -> String {
+    let mut text = String::from("cargo xtask COMMAND\n\n");
+    for command in COMMANDS {
+        let usage = format!("{} {}", command.name, command.takes);
+        text.push_str(&format!("  {:<40}{}\n", usage.trim_end(), command.about));
+    }
+    text
+}
+
+/// What to say about a word that is not among the known ones.
+fn unknown<'a>(what: &str, given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let near = known.clone().max_by(|a, b| strsim::jaro_winkler(a, given).total_cmp(&strsim::jaro_winkler(b, given)));
+    match near.filter(|near| strsim::jaro_winkler(near, given) > 0.7) {
+        Some(near) => format!("there is no {what} `{given}`; did you mean `{near}`?"),
+        None => format!("there is no {what} `{given}`; there are: {}", known.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn no_arguments(command: &str, args: &[String]) -> Result<()> {
+    ensure!(args.is_empty(), "`cargo xtask {command}` takes no arguments, not `{}`", args.join(" "));
+    Ok(())
+}
+
+fn schema() -> Result<()> {
+    let root = cargo::root()?;
+    let made = cargo::command(["run", "--quiet", "--locked", "-p", "windlass-core", "--example", "schema"])
+        .current_dir(&root)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cargo could not be started")?;
+    ensure!(made.status.success(), "the schema could not be made (see above)");
+    let path = Path::new("crates/windlass-core/schema/event.json");
+    let before = std::fs::read(root.join(path)).unwrap_or_default();
+    std::fs::write(root.join(path), &made.stdout).with_context(|| format!("cannot write {}", path.display()))?;
+    let what = if before == made.stdout { "is unchanged" } else { "is new: review the difference" };
+    println!("{} {what}", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_unknown(given: &str, expect: &str) {
+        let err = dispatch(&[given.to_owned()]).map_or_else(|err| err.to_string(), |()| "it ran".to_owned());
+        assert!(err.contains(expect), "{err}");
+    }
+
+    #[test]
+    fn an_unknown_command_names_the_nearest() {
+        check_unknown("tset", "did you mean `test`?");
+        check_unknown("schemas", "did you mean `schema`?");
+        check_unknown("zzz", "there are: test, bench, schema");
+    }
+
+    #[test]
+    fn the_overview_lists_every_command() {
+        let text = overview();
+        assert!(COMMANDS.iter().all(|command| text.contains(command.about)), "{text}");
+    }
+
+    #[test]
+    fn a_command_without_arguments_refuses_some() {
+        let err = dispatch(&["schema".into(), "now".into()]).map_or_else(|err| err.to_string(), |()| String::new());
+        assert_eq!(err, "`cargo xtask schema` takes no arguments, not `now`");
+    }
+}

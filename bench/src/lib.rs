@@ -1,0 +1,11 @@
+//! What the benchmarks run beside the product: a loopback model server, and floors, which are the least a program
+//! must do for the same work with the same HTTP stack. `cargo xtask bench` starts them and measures.
+//! Nothing here is part of the product, and nothing here knows the engine.
+//!
+//! [`wire`] writes a model's answers, [`server`] serves them, [`exchange`] is a floor's way to the server,
+//! [`flags`] reads the command line of all of them.
+
+pub mod exchange;
+pub mod flags;
+pub mod server;
+pub mod wire;

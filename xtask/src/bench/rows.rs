@@ -1,0 +1,199 @@
+//! What is measured, one function per group of rows; each says what it promises and what it found.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::lab::{Arrival, Lab, Server, Wire};
+use super::measure::{Sample, Spread};
+use super::report::{Row, Target};
+
+const MB: f64 = 1e6;
+/// The most memory a run may hold.
+const MAX_RSS_MB: f64 = 25.0;
+/// One answer of this many bytes, in pieces of four.
+const FLOOD: &str = "2000000";
+
+/// Cold start.
+pub(crate) fn start(lab: &Lab) -> Result<Vec<Row>> {
+    let version = || {
+        let mut command = lab.program("windlass");
+        command.arg("--version");
+        command
+    };
+    let (ours, floor) = lab.alternate(lab.times(300), version, || lab.program("floor-empty"))?;
+    let row = Row::new("cold start of `--version`", "ms", wall(&ours)?).floor("an empty program", wall(&floor)?);
+    Ok(vec![row.target(Target::Ratio(2.0))])
+}
+
+/// A run without tools.
+pub(crate) fn one_shot(lab: &Lab) -> Result<Vec<Row>> {
+    let server = lab.serve(["--answer", "Nothing has to be done."])?;
+    let mut seen = 0;
+    lab.once(&mut lab.windlass(&server, Wire::Messages))?;
+    let bytes = server.arrivals(&mut seen, 1)?[0].bytes.to_string();
+    let floor = || {
+        let mut command = lab.program("floor-exchange");
+        command.args(["--url", &server.url(Wire::Messages), "--file", &lab.scratch(), "--bytes", &bytes]);
+        command
+    };
+    let (ours, floor) = lab.alternate(lab.times(100), || lab.windlass(&server, Wire::Messages), floor)?;
+    let (ours, floor) = (wall(&ours)?, wall(&floor)?);
+    let row = |name| Row::new(name, "ms", ours).floor("one exchange, one file, one sync", floor);
+    let whole = row("run without tools").target(Target::Ratio(2.0));
+    Ok(vec![whole, row("the same, all of it").target(Target::Below(10.0))])
+}
+
+/// A hundred steps, each one shell command.
+pub(crate) fn hundred_steps(lab: &Lab) -> Result<Vec<Row>> {
+    let found = steps(lab, 100, lab.times(20))?;
+    let per_step = |runs: &[Vec<Arrival>]| {
+        let times = runs.iter().map(|run| span(run) as f64 / 1e6 / (run.len() - 1) as f64);
+        Spread::of(times.collect())
+    };
+    let row = Row::new("a shell step, over 100 steps", "ms", per_step(&found.ours)?)
+        .floor("the same HTTP, fork and one sync", per_step(&found.floor)?);
+    Ok(vec![row.target(Target::Ratio(1.5))])
+}
+
+/// A thousand steps: whether a step gets slower, and memory.
+pub(crate) fn thousand_steps(lab: &Lab) -> Result<Vec<Row>> {
+    let found = steps(lab, 1_000, lab.times(5))?;
+    let windows = [("a step around step 10", 5, 15), ("around step 100", 95, 105), ("around step 1,000", 990, 1_000)];
+    let mut rows = Vec::new();
+    for (name, from, to) in windows {
+        let (ours, floor) = (around(&found.ours, from, to)?, around(&found.floor, from, to)?);
+        rows.push(Row::new(name, "ms", ours).floor("the same bytes", floor));
+    }
+    let (ours, floor) = (growth(&found.ours)?, growth(&found.floor)?);
+    // The floor sends the same bytes, so its growth is what they explain. A tenth of a step is noise.
+    let explained = 1.5 * floor.median.max(0.0) + 0.1 * around(&found.ours, 5, 15)?.median;
+    rows.push(
+        Row::new("growth of a step from 10 to 1,000", "ms", ours)
+            .floor("the same bytes", floor)
+            .target(Target::Explained(explained)),
+    );
+    let rss = Row::new("peak memory at 1,000 steps", "MB", rss(&found.our_samples)?)
+        .floor("the minimal loop", rss(&found.floor_samples)?);
+    rows.push(rss.target(Target::Below(MAX_RSS_MB)));
+    Ok(rows)
+}
+
+/// One long answer in small pieces, on both wires.
+pub(crate) fn flood(lab: &Lab) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for wire in [Wire::Messages, Wire::Chat] {
+        let server = lab.serve(["--flood", FLOOD])?;
+        let drain = || {
+            let name = if wire == Wire::Chat { "chat" } else { "messages" };
+            let mut command = lab.program("floor-drain");
+            command.args(["--url", &server.url(wire), "--wire", name, "--least", "20000000"]);
+            command
+        };
+        let (ours, floor) = lab.alternate(lab.times(10), || lab.windlass(&server, wire), drain)?;
+        let title = wire.title();
+        let cpu_row = Row::new(&format!("CPU for 500,000 deltas, {title}"), "ms", cpu(&ours)?);
+        rows.push(cpu_row.floor("draining the same bytes", cpu(&floor)?).target(Target::Ratio(10.0)));
+        let rss_row = Row::new(&format!("peak memory for it, {title}"), "MB", rss(&ours)?);
+        rows.push(rss_row.floor("draining the same bytes", rss(&floor)?).target(Target::Below(MAX_RSS_MB)));
+    }
+    Ok(rows)
+}
+
+/// The program on disk.
+pub(crate) fn size(lab: &Lab) -> Result<Vec<Row>> {
+    let bytes = |name| -> Result<Spread> {
+        let about = std::fs::metadata(lab.binary(name)).with_context(|| format!("cannot find {name}"))?;
+        Spread::of(vec![about.len() as f64 / MB])
+    };
+    let row = Row::new("the program on disk, stripped", "MB", bytes("windlass")?);
+    Ok(vec![row.floor("the minimal loop", bytes("floor-loop")?).target(Target::Below(15.0))])
+}
+
+/// Runs of many steps, with the arrival of every request.
+struct Steps {
+    ours: Vec<Vec<Arrival>>,
+    floor: Vec<Vec<Arrival>>,
+    our_samples: Vec<Sample>,
+    floor_samples: Vec<Sample>,
+}
+
+fn steps(lab: &Lab, steps: usize, times: usize) -> Result<Steps> {
+    let count = steps.to_string();
+    let server = lab.serve(["--steps", &count])?;
+    let mut found = Steps { ours: Vec::new(), floor: Vec::new(), our_samples: Vec::new(), floor_samples: Vec::new() };
+    let mut seen = 0;
+    for _ in 0..times {
+        found.our_samples.push(lab.once(&mut lab.windlass(&server, Wire::Messages))?);
+        let ours = server.arrivals(&mut seen, steps + 1)?;
+        found.floor_samples.push(lab.once(&mut floor_loop(lab, &server, &count, &ours))?);
+        found.floor.push(server.arrivals(&mut seen, steps + 1)?);
+        found.ours.push(ours);
+    }
+    Ok(found)
+}
+
+/// The floor that sends as many bytes in each request as we did.
+fn floor_loop(lab: &Lab, server: &Server, steps: &str, ours: &[Arrival]) -> Command {
+    let (first, last) = (ours.first().map_or(0, |at| at.bytes), ours.last().map_or(0, |at| at.bytes));
+    let per_step = last.saturating_sub(first) / (ours.len().max(2) as u64 - 1);
+    let mut command = lab.program("floor-loop");
+    command.args(["--url", &server.url(Wire::Messages), "--file", &lab.scratch(), "--steps", steps]);
+    command.args(["--first-bytes", &first.to_string(), "--step-bytes", &per_step.to_string()]);
+    command
+}
+
+/// The time from the first request to the last.
+fn span(run: &[Arrival]) -> u64 {
+    let at = |arrival: Option<&Arrival>| arrival.map_or(0, |arrival| arrival.at);
+    at(run.last()).saturating_sub(at(run.first()))
+}
+
+/// How long the steps from one number to another took, over all runs, in milliseconds.
+fn around(runs: &[Vec<Arrival>], from: usize, to: usize) -> Result<Spread> {
+    let mut times = Vec::new();
+    for run in runs {
+        let window = run.get(from - 1..=to).context("a run was shorter than it should be")?;
+        times.extend(window.windows(2).map(|pair| span(pair) as f64 / 1e6));
+    }
+    Spread::of(times)
+}
+
+/// How much longer a step takes at the end than at the beginning.
+fn growth(runs: &[Vec<Arrival>]) -> Result<Spread> {
+    let (early, late) = (around(runs, 5, 15)?, around(runs, 990, 1_000)?);
+    Ok(Spread { min: late.min - early.min, median: late.median - early.median })
+}
+
+fn wall(samples: &[Sample]) -> Result<Spread> {
+    Spread::of(samples.iter().map(|sample| sample.wall.as_secs_f64() * 1e3).collect())
+}
+
+fn cpu(samples: &[Sample]) -> Result<Spread> {
+    Spread::of(samples.iter().map(|sample| sample.cpu.as_secs_f64() * 1e3).collect())
+}
+
+fn rss(samples: &[Sample]) -> Result<Spread> {
+    Spread::of(samples.iter().map(|sample| sample.rss as f64 / MB).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_window_is_the_steps_it_names() {
+        // Step n is from request n to request n + 1 and takes n milliseconds here.
+        let mut at = 0;
+        let run: Vec<Arrival> = (1..=21_u64)
+            .map(|step| {
+                let arrival = Arrival { at, bytes: 0 };
+                at += step * 1_000_000;
+                arrival
+            })
+            .collect();
+        assert_eq!(around(&[run.clone(), run.clone()], 5, 15).unwrap(), Spread { min: 5.0, median: 10.0 });
+        assert!(around(&[run], 15, 25).is_err());
+    }
+}

@@ -1,0 +1,36 @@
+//! Calling cargo from inside a program that cargo started. It only prepares commands; callers run them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+/// Variables that `cargo run` sets for us. Passed on they would look like changed inputs to build scripts, and
+/// everything above them would be built again.
+const OURS: &[&str] = &["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PRIMARY_PACKAGE", "LD_LIBRARY_PATH"];
+
+/// The repository: the parent of this package.
+pub(crate) fn root() -> Result<PathBuf> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = here.parent().context("xtask has no parent directory")?;
+    root.canonicalize().context("the repository this xtask was built in is gone; build it again")
+}
+
+/// The cargo that started us, in the environment that it was started in.
+pub(crate) fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args);
+    for (name, _) in std::env::vars_os() {
+        let known = name.to_str().is_some_and(|name| OURS.contains(&name) || name.starts_with("CARGO_PKG_"));
+        if known {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// Whether a program starts and says it is fine.
+pub(crate) fn answers(mut command: Command) -> bool {
+    command.stdin(std::process::Stdio::null());
+    command.output().is_ok_and(|output| output.status.success())
+}

@@ -1,0 +1,85 @@
+//! `cargo xtask test`: the stages that must hold, cheapest first, each with its time. It stops at the first that
+//! fails, with the command that repeats it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{cargo, install};
+
+/// One thing that must hold.
+struct Stage {
+    name: &'static str,
+    args: &'static [&'static str],
+    env: Option<(&'static str, &'static str)>,
+}
+
+impl Stage {
+    const fn new(name: &'static str, args: &'static [&'static str]) -> Self {
+        Self { name, args, env: None }
+    }
+
+    /// As it is typed to run it alone.
+    fn repeat(&self) -> String {
+        let env = self.env.map(|(name, value)| format!("{name}={value} ")).unwrap_or_default();
+        format!("{env}cargo {}", self.args.join(" "))
+    }
+}
+
+// Every stage takes the whole workspace, so that all of them resolve to the same features and share what is built.
+const FORMAT: Stage = Stage::new("format", &["fmt", "--all", "--check"]);
+const LAYOUT: Stage = Stage::new("layout", &["test", "--quiet", "--workspace", "--locked", "--test", "layout"]);
+const CLIPPY: Stage =
+    Stage::new("clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
+const NEXTEST: Stage = Stage::new("tests", &["nextest", "run", "--workspace", "--locked"]);
+const TESTS: Stage = Stage::new("tests", &["test", "--workspace", "--locked", "--lib", "--bins", "--tests"]);
+const DOC_TESTS: Stage = Stage::new("doc tests", &["test", "--workspace", "--locked", "--doc"]);
+const DOCS: Stage = Stage {
+    name: "docs",
+    args: &["doc", "--workspace", "--locked", "--no-deps"],
+    env: Some(("RUSTDOCFLAGS", "-Dwarnings")),
+};
+const LICENCES: Stage = Stage::new("licences", &["deny", "--locked", "check", "licenses", "bans", "sources"]);
+
+/// Runs every stage.
+pub(crate) fn run() -> Result<()> {
+    let root = cargo::root()?;
+    let began = Instant::now();
+    println!("==> tools");
+    install::what_is_missing()?;
+    let tests = if install::has_nextest() { NEXTEST } else { TESTS };
+    let stages = [FORMAT, LAYOUT, CLIPPY, tests, DOC_TESTS, DOCS, LICENCES];
+    let mut times = vec![("tools", began.elapsed())];
+    for (at, stage) in stages.iter().enumerate() {
+        println!("==> [{}/{}] {}: {}", at + 1, stages.len(), stage.name, stage.repeat());
+        let took = run_stage(stage, &root)?;
+        println!("    {} ok in {}", stage.name, seconds(took));
+        times.push((stage.name, took));
+    }
+    println!("==> all {} stages passed in {}", stages.len(), seconds(began.elapsed()));
+    for (name, took) in times {
+        println!("    {name:<10} {:>8}", seconds(took));
+    }
+    Ok(())
+}
+
+fn run_stage(stage: &Stage, root: &Path) -> Result<Duration> {
+    let began = Instant::now();
+    let mut command = cargo::command(stage.args.iter().copied());
+    command.current_dir(root).envs(stage.env);
+    let status = command.status().context("cargo could not be started")?;
+    if !status.success() {
+        bail!(
+            "stage `{}` failed after {} ({status})\n  to repeat it: {}",
+            stage.name,
+            seconds(began.elapsed()),
+            stage.repeat()
+        );
+    }
+    Ok(began.elapsed())
+}
+
+fn seconds(took: Duration) -> String {
+    format!("{:.1} s", took.as_secs_f64())
+}

@@ -1,0 +1,127 @@
+//! The workspace keeps its shape: dependencies point the way ARCHITECTURE.md draws them, and each crate bans what
+//! it must not know. Reads what cargo says about the workspace; builds nothing.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Who may know whom; tests, examples and build scripts included.
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("windlass-core", &[]),
+    ("windlass-engine", &["windlass-core"]),
+    ("windlass-host", &["windlass-core"]),
+    ("windlass-providers", &["windlass-core"]),
+    ("windlass-tools", &["windlass-core", "windlass-host"]),
+    ("windlass-cli", &["windlass-core", "windlass-engine", "windlass-host", "windlass-providers", "windlass-tools"]),
+    ("windlass-bench", &["windlass-core", "windlass-providers"]),
+    ("xtask", &[]),
+];
+
+/// What a crate's `clippy.toml` must ban, one word for each kind of thing it must not do itself.
+const MUST_BAN: &[(&str, &[&str])] = &[
+    ("windlass-core", &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"]),
+    (
+        "windlass-engine",
+        &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"],
+    ),
+    ("windlass-tools", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
+    ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
+];
+
+/// The one crate that may do all of this.
+const HOST: &str = "windlass-host";
+
+/// A crate of ours and the crates of ours that it names.
+type Edges = BTreeMap<String, BTreeSet<String>>;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn workspace() -> Value {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = ["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"];
+    let said = Command::new(cargo).args(args).current_dir(root()).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    serde_json::from_slice(&said.stdout).unwrap()
+}
+
+fn edges(metadata: &Value) -> Edges {
+    let packages = metadata["packages"].as_array().unwrap();
+    let names: BTreeSet<_> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    packages
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().unwrap();
+            let ours = dependencies.iter().map(|dependency| dependency["name"].as_str().unwrap());
+            let ours = ours.filter(|name| names.contains(name)).map(str::to_owned).collect();
+            (package["name"].as_str().unwrap().to_owned(), ours)
+        })
+        .collect()
+}
+
+/// One sentence for each thing that is not as the table says.
+fn wrong(edges: &Edges) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, found) in edges {
+        let Some((_, allowed)) = MAY_DEPEND_ON.iter().find(|(known, _)| known == name) else {
+            wrong.push(format!("{name} is not in the table of this test: say there what it may depend on, and why"));
+            continue;
+        };
+        for other in found.iter().filter(|other| !allowed.contains(&other.as_str())) {
+            let may = if allowed.is_empty() { "nothing of ours".to_owned() } else { allowed.join(", ") };
+            wrong.push(format!("{name} must not depend on {other}: the direction is broken; it may know {may}"));
+        }
+    }
+    for (name, _) in MAY_DEPEND_ON {
+        if !edges.contains_key(*name) {
+            wrong.push(format!("{name} is in the table of this test and not in the workspace"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn dependencies_point_in_one_direction() {
+    let wrong = wrong(&edges(&workspace()));
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_edge_is_named_with_its_direction() {
+    let mut edges = edges(&workspace());
+    edges.get_mut("windlass-core").unwrap().insert("windlass-engine".into());
+    edges.insert("windlass-new".into(), BTreeSet::new());
+    assert_eq!(
+        wrong(&edges),
+        [
+            "windlass-core must not depend on windlass-engine: the direction is broken; it may know nothing of ours",
+            "windlass-new is not in the table of this test: say there what it may depend on, and why",
+        ]
+    );
+}
+
+#[test]
+fn each_crate_bans_what_it_must_not_do() {
+    for (name, banned) in MUST_BAN {
+        let path = root().join("crates").join(name).join("clippy.toml");
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|err| panic!("{name} has no clippy.toml with the bans of its place: {err}"));
+        for method in *banned {
+            let entry = format!("path = \"{method}\"");
+            assert!(text.contains(&entry), "{name}/clippy.toml must ban {method}");
+        }
+    }
+    assert!(!root().join("crates").join(HOST).join("clippy.toml").exists(), "{HOST} is the door to the machine");
+}
+
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    for package in workspace()["packages"].as_array().unwrap() {
+        let manifest = std::fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{} has lints of its own", package["name"]);
+    }
+}
