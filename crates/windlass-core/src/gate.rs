@@ -202,6 +202,21 @@ pub struct Place {
 }
 
 /// Rules and a mode.
+///
+/// ```
+/// use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
+/// use windlass_core::tool::{Effect, Touch};
+///
+/// let allow = Rule::parse("write_file(docs/**)", Verdict::Allow, Level::User).expect("a rule");
+/// let gate = PermissionGate { mode: Mode::Ask, rules: vec![allow] };
+/// let judge = |path: &str| {
+///     let touches = [Touch::Write { path: path.into(), inside: true }];
+///     gate.judge(&Proposal { tool: "write_file", effect: Effect::Write, touches: &touches, place: Place::default() }).verdict
+/// };
+/// assert_eq!(judge("docs/guide.md"), Verdict::Allow);
+/// assert_eq!(judge("src/lib.rs"), Verdict::Ask);
+/// assert_eq!(judge(".git/config"), Verdict::Deny);
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct PermissionGate {
     /// What happens when no rule speaks.

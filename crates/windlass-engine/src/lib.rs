@@ -6,6 +6,42 @@
 //! [`testing`] has the fakes that embedders need too.
 //!
 //! It names no vendor, no tool and no view, and reaches the machine only through ports.
+//!
+//! What an embedder writes; the fakes stand where the real store, workspace and provider would:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use windlass_core::event::EventKind;
+//! use windlass_core::message::Message;
+//! use windlass_core::outcome::Outcome;
+//! use windlass_core::runtime::RunMode;
+//! use windlass_engine::testing::{ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider, says};
+//! use windlass_engine::{Engine, NativeOptions, NativeRuntime, Open, RunOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = Arc::new(ManualClock::default());
+//! let provider = Arc::new(ScriptedProvider::new([says("the tests pass now")]));
+//! let options = NativeOptions { model: "any".into(), system: "Be brief.".into(), ..NativeOptions::default() };
+//! let engine = Engine::builder()
+//!     .runtime(Arc::new(NativeRuntime::new(provider, clock.clone(), options)))
+//!     .store(Arc::new(MemoryStore::default()))
+//!     .workspaces(Arc::new(MemoryWorkspaces::default()))
+//!     .artifacts(Arc::new(|_| Arc::new(MemoryArtifacts::default())))
+//!     .clock(clock)
+//!     .build()?;
+//! let session = engine.open(Open::New, RunMode::Full).await?;
+//! let mut run = session.run(Message::user("make the tests pass"), RunOptions::default())?;
+//! let mut outcome = None;
+//! while let Some(event) = run.next().await {
+//!     if let EventKind::RunFinished { outcome: how, .. } = event.kind {
+//!         outcome = Some(how);
+//!     }
+//! }
+//! assert_eq!(outcome, Some(Outcome::Completed));
+//! # Ok(())
+//! # }
+//! ```
 
 mod account;
 mod asking;
