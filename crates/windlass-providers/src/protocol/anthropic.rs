@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
+use super::frame::Frame;
 use super::wire::{Count, Text, mend_surrogates};
 use super::{Batch, Unknowns};
 use crate::errors;
@@ -23,6 +24,8 @@ pub struct Decoder {
     stop: Option<EndReason>,
     ended: bool,
     unknowns: Unknowns,
+    /// Of the last event, if it was a piece of text.
+    frame: Frame,
 }
 
 #[derive(Debug)]
@@ -135,15 +138,21 @@ impl Decoder {
         if self.ended || event.name == "ping" {
             return Ok(());
         }
+        if let Some(text) = self.frame.text(&event.data) {
+            out.text(&text);
+            return Ok(());
+        }
+        // Another event may change what the next delta means, so the frame is learnt anew after it.
+        self.frame.forget();
         match serde_json::from_str::<Wire<'_>>(&event.data) {
-            Ok(wire) => self.read(&wire, out),
+            Ok(wire) => self.read(&wire, &event.data, out),
             Err(_) if event.data.trim() == "[DONE]" => {
                 self.finish(out);
                 Ok(())
             }
             Err(err) => match mend_surrogates(&event.data) {
                 Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
-                    Ok(wire) => self.read(&wire, out),
+                    Ok(wire) => self.read(&wire, &mended, out),
                     Err(err) => Err(errors::not_an_event(&event.data, &err)),
                 },
                 None => Err(errors::not_an_event(&event.data, &err)),
@@ -167,9 +176,9 @@ impl Decoder {
         self.ended
     }
 
-    fn read(&mut self, wire: &Wire<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, data: &str, out: &mut Batch) -> Result<(), ProviderError> {
         match wire.kind.as_str() {
-            "content_block_delta" => self.delta(wire, out),
+            "content_block_delta" => self.delta(wire, data, out),
             "content_block_start" => self.start(wire, out),
             "content_block_stop" => self.stop(wire.index.0.unwrap_or(0), out),
             "message_start" => {
@@ -200,13 +209,16 @@ impl Decoder {
         Ok(())
     }
 
-    fn delta(&mut self, wire: &Wire<'_>, out: &mut Batch) {
+    fn delta(&mut self, wire: &Wire<'_>, data: &str, out: &mut Batch) {
         let Some(delta) = &wire.delta else { return };
         let index = wire.index.0.unwrap_or(0);
         // The newest block is nearly always the one that is meant.
         let block = self.blocks.iter_mut().rev().find(|block| block.index == index).map(|block| &mut block.kind);
         match (delta.kind.as_str(), block) {
-            ("text_delta", Some(BlockKind::Text) | None) => out.text(delta.text.as_str()),
+            ("text_delta", Some(BlockKind::Text) | None) => {
+                out.text(delta.text.as_str());
+                self.frame.learn(data, delta.text.as_str());
+            }
             ("thinking_delta", Some(BlockKind::Thinking { .. }) | None) => out.reasoning(delta.thinking.as_str()),
             ("signature_delta", Some(BlockKind::Thinking { signature })) => {
                 signature.push_str(delta.signature.as_str())

@@ -2,6 +2,7 @@
 //! What differs between vendors of one protocol is data ([`Quirks`]).
 
 pub mod anthropic;
+mod frame;
 pub mod openai_chat;
 mod wire;
 

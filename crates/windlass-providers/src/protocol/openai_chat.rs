@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
+use super::frame::Frame;
 use super::wire::{Count, Lenient, Loose, Text, mend_surrogates};
 use super::{Batch, Quirks, Unknowns};
 use crate::errors;
@@ -26,6 +27,8 @@ pub struct Decoder {
     refused: bool,
     ended: bool,
     unknowns: Unknowns,
+    /// Of the last event, if it was a piece of text and nothing else.
+    frame: Frame,
 }
 
 #[derive(Debug)]
@@ -52,6 +55,28 @@ struct Wire<'a> {
     x_groq: Option<WireInner>,
     #[serde(default)]
     error: Lenient<Value>,
+}
+
+impl Wire<'_> {
+    /// The text of an event that holds a piece of text and nothing else that means anything.
+    fn only_text(&self) -> Option<&str> {
+        let [WireChoice { index, delta: Some(delta), finish_reason }] = self.choices.as_deref()? else { return None };
+        let silent = |text: &Text<'_>| text.as_str().is_empty();
+        let alone = index.0.unwrap_or(0) == 0
+            && silent(finish_reason)
+            && silent(&delta.reasoning_content)
+            && silent(&delta.reasoning)
+            && silent(&delta.refusal)
+            && delta.reasoning_details.as_ref().is_none_or(Vec::is_empty)
+            && delta.tool_calls.as_ref().is_none_or(Vec::is_empty)
+            && self.usage.is_none()
+            && self.x_groq.is_none()
+            && self.error.0.as_ref().is_none_or(Value::is_null);
+        match &delta.content {
+            Loose::Text(text) if alone => Some(text),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -136,6 +161,7 @@ impl Decoder {
             refused: false,
             ended: false,
             unknowns: Unknowns::default(),
+            frame: Frame::default(),
         }
     }
 
@@ -144,8 +170,20 @@ impl Decoder {
         if self.ended {
             return Ok(());
         }
+        if event.name != "error"
+            && let Some(text) = self.frame.text(&event.data)
+        {
+            self.text(&text, out);
+            return Ok(());
+        }
+        self.frame.forget();
         match serde_json::from_str::<Wire<'_>>(&event.data) {
-            Ok(wire) => self.read(&wire, event, out),
+            Ok(wire) => {
+                if let Some(text) = wire.only_text() {
+                    self.frame.learn(&event.data, text);
+                }
+                self.read(&wire, event, out)
+            }
             Err(_) if event.data.trim() == "[DONE]" => {
                 // The mark ends the answer even when no reason came before it.
                 self.stop.get_or_insert(EndReason::Done);
