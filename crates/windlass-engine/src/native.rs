@@ -279,7 +279,7 @@ enum Streamed {
 
 fn cut() -> ProviderError {
     ProviderError {
-        kind: ProviderErrorKind::Network,
+        kind: ProviderErrorKind::Network { transient: true },
         message: "the model's stream ended before the answer did".into(),
         status: None,
     }

@@ -32,7 +32,7 @@ async fn each_kind_is_tried_as_often_as_it_deserves() {
     for (kind, tries) in [
         (ProviderErrorKind::RateLimited { retry_after: none() }, 6),
         (ProviderErrorKind::Unavailable { retry_after: none() }, 4),
-        (ProviderErrorKind::Network, 4),
+        (ProviderErrorKind::Network { transient: true }, 4),
         (ProviderErrorKind::InvalidResponse, 2),
         (ProviderErrorKind::InvalidRequest, 1),
         (ProviderErrorKind::Authentication, 1),
@@ -48,7 +48,7 @@ async fn each_kind_is_tried_as_often_as_it_deserves() {
 
 #[tokio::test]
 async fn a_retry_after_a_partial_stream_duplicates_no_text_and_books_what_was_used() {
-    let cut = vec![Ok(Chunk::Text("Hello wo".into())), fails(ProviderErrorKind::Network).remove(0)];
+    let cut = vec![Ok(Chunk::Text("Hello wo".into())), fails(ProviderErrorKind::Network { transient: true }).remove(0)];
     let lab = Lab::new(vec![cut, says("Hello world")]);
     let ran = lab.run().await;
     assert_eq!(ran.deltas(), "Hello world");
