@@ -3,12 +3,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use windlass_core::BoxStream;
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::workspace::Files;
+use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
@@ -18,6 +19,7 @@ use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
 use windlass_providers::{
     Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, SetupError, Vendor, WireProvider,
+    with_tools,
 };
 
 use crate::exit;
@@ -80,7 +82,7 @@ fn provider(
             let name = path.display().to_string();
             let scripted =
                 ScriptedProvider::parse(&name, &text, format).map_err(|err| Failure::usage(err.to_string()))?;
-            Ok((Arc::new(scripted), "scripted".to_owned()))
+            Ok((configured(settings, Arc::new(scripted), "scripted"), "scripted".to_owned()))
         }
         ModelPlan::Served { vendor, model, base_url } => {
             let options = ProviderOptions {
@@ -89,8 +91,7 @@ fn provider(
                 http: http(settings)?,
             };
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
-            let priced = Priced { inner: wire, price: price(settings, model) };
-            Ok((Arc::new(priced), model.clone()))
+            Ok((configured(settings, Arc::new(wire), model), model.clone()))
         }
     }
 }
@@ -127,8 +128,14 @@ fn http(settings: &Settings) -> Result<Http, Failure> {
         Some(path) => Some(read_text(Path::new(path), "ca_file")?.into_bytes()),
         None => None,
     };
+    let idle_timeout = match settings.layers.number("idle_timeout_s") {
+        None => HttpOptions::default().idle_timeout,
+        Some(seconds) if (0.1..=86_400.0).contains(&seconds) => Duration::from_secs_f64(seconds),
+        Some(_) => return Err(Failure::usage("`idle_timeout_s` is a number of seconds, from 0.1 to 86400")),
+    };
     let options = HttpOptions {
         extra_ca_pem,
+        idle_timeout,
         https_proxy: variable("HTTPS_PROXY"),
         http_proxy: variable("HTTP_PROXY"),
         no_proxy: variable("NO_PROXY"),
@@ -191,20 +198,36 @@ fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Res
     Ok(())
 }
 
-/// A provider with a price from the configuration.
-struct Priced {
-    inner: WireProvider,
-    price: Option<Price>,
+/// A provider with what the configuration says of its model, and with tools in any case.
+fn configured(settings: &Settings, inner: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
+    let tools = settings.layers.boolean(&Settings::named("models", model, "tools"));
+    with_tools(Arc::new(Configured { inner, price: price(settings, model), tools }), model)
 }
 
-impl Provider for Priced {
+/// A provider whose facts the configuration knows better.
+struct Configured {
+    inner: Arc<dyn Provider>,
+    price: Option<Price>,
+    tools: Option<bool>,
+}
+
+impl Configured {
+    fn better(&self, facts: ModelFacts) -> ModelFacts {
+        ModelFacts { price: self.price.or(facts.price), tools: self.tools.unwrap_or(facts.tools), ..facts }
+    }
+}
+
+impl Provider for Configured {
     fn name(&self) -> &str {
         self.inner.name()
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        let facts = self.inner.facts(model);
-        ModelFacts { price: self.price.or(facts.price), ..facts }
+        self.better(self.inner.facts(model))
+    }
+
+    fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
+        Box::pin(async move { Ok(self.better(self.inner.probe(model).await?)) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {

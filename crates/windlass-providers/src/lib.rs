@@ -3,12 +3,14 @@
 //!
 //! A tour, in the order of one request: [`vendors`] says who is asked, [`endpoint`] where, [`auth`] with what key.
 //! [`protocol`] shapes the body and reads the events that [`sse`] cuts out of what [`http`] delivers. [`provider`]
-//! ties them to the core's port. [`models`] knows prices and windows. [`scripted`] plays answers from a script.
+//! ties them to the core's port. [`models`] knows prices and windows. [`json_action`] gives tools to models that
+//! cannot call them. [`scripted`] plays answers from a script.
 
 pub mod auth;
 pub mod endpoint;
 mod errors;
 pub mod http;
+pub mod json_action;
 #[cfg(test)]
 mod loopback;
 pub mod models;
@@ -21,6 +23,7 @@ mod tls;
 pub mod vendors;
 
 pub use http::{Http, HttpOptions};
+pub use json_action::{JsonActions, with_tools};
 pub use provider::{ProviderOptions, SetupError, WireProvider};
 pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
 pub use secrecy::SecretString;

@@ -3,6 +3,7 @@
 
 mod codes;
 mod help;
+mod json_action;
 mod place;
 mod sessions;
 mod terminal;
