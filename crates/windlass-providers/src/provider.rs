@@ -18,10 +18,10 @@ use windlass_core::{BoxFuture, BoxStream};
 use crate::auth::BadKey;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::errors;
+use crate::framing::{Framer, Framing};
 use crate::http::{Http, HttpBody, HttpError, HttpResponse};
 use crate::models;
 use crate::protocol::{Batch, Decoder, Protocol};
-use crate::sse::SseDecoder;
 use crate::vendors::Vendor;
 
 /// What a provider needs beside its vendor.
@@ -90,7 +90,7 @@ impl WireProvider {
         let key = options.key.filter(|key| !key.expose_secret().trim().is_empty());
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(ACCEPT, HeaderValue::from_static(vendor.protocol.framing().media_type()));
         if vendor.protocol == Protocol::AnthropicMessages {
             headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
         }
@@ -113,7 +113,7 @@ impl WireProvider {
 
     async fn open(&self, body: Bytes) -> Result<HttpBody, ProviderError> {
         let response = self.http.post(self.endpoint.url(), self.headers.clone(), body).await?;
-        check_head(response).await
+        check_head(response, self.vendor.protocol.framing()).await
     }
 
     fn hide_key(&self, err: ProviderError) -> ProviderError {
@@ -153,7 +153,7 @@ impl Provider for WireProvider {
 const MOST_OF_AN_ERROR: usize = 64 << 10;
 
 /// Turns an error status or a page that is no event stream into an error; leaves a stream's body to be read.
-async fn check_head(response: HttpResponse) -> Result<HttpBody, ProviderError> {
+async fn check_head(response: HttpResponse, framing: Framing) -> Result<HttpBody, ProviderError> {
     let HttpResponse { status, headers, body } = response;
     if !(200..300).contains(&status) {
         let text = body.read_up_to(MOST_OF_AN_ERROR).await;
@@ -161,7 +161,8 @@ async fn check_head(response: HttpResponse) -> Result<HttpBody, ProviderError> {
     }
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let lower = content_type.to_ascii_lowercase();
-    if !lower.contains("html") && !lower.contains("json") {
+    let is_json = lower.contains("json") && framing != Framing::JsonLines;
+    if !lower.contains("html") && !is_json {
         return Ok(body); // some servers forget the right type; the decoder will tell
     }
     let text = body.read_up_to(MOST_OF_AN_ERROR).await;
@@ -197,7 +198,7 @@ enum State<'a> {
 
 struct Reading {
     body: HttpBody,
-    sse: SseDecoder,
+    framer: Framer,
     /// The first bytes, kept until an event has been seen: without any, this is what the error quotes.
     start: Vec<u8>,
     seen_event: bool,
@@ -217,7 +218,10 @@ impl Stream for Answer<'_> {
             }
             match &mut this.state {
                 State::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
-                    Ok(body) => this.state = State::Reading(Box::new(Reading::new(body))),
+                    Ok(body) => {
+                        this.state =
+                            State::Reading(Box::new(Reading::new(body, this.provider.vendor.protocol.framing())))
+                    }
                     Err(err) => this.end(Some(err)),
                 },
                 State::Reading(reading) => match reading.read(cx, &mut this.decoder, &mut this.batch) {
@@ -241,8 +245,8 @@ impl Answer<'_> {
 }
 
 impl Reading {
-    fn new(body: HttpBody) -> Self {
-        Self { body, sse: SseDecoder::default(), start: Vec::new(), seen_event: false, linger: None }
+    fn new(body: HttpBody, framing: Framing) -> Self {
+        Self { body, framer: Framer::new(framing), start: Vec::new(), seen_event: false, linger: None }
     }
 
     /// Reads what is there. `true`: there is more to come; `false`: the answer is complete and the body is done with.
@@ -285,7 +289,7 @@ impl Reading {
             self.start.extend_from_slice(&piece[..piece.len().min(room)]);
         }
         let seen = &mut self.seen_event;
-        self.sse.push(piece, |event| {
+        self.framer.push(piece, |event| {
             *seen = true;
             decoder.event(&event, batch)
         })
@@ -295,7 +299,7 @@ impl Reading {
     fn finish(&mut self, decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
         // What stands behind the last blank line may be half an event; if so the answer was cut, and nothing else.
         let seen = &mut self.seen_event;
-        let last = self.sse.finish(|event| {
+        let last = self.framer.finish(|event| {
             *seen = true;
             decoder.event(&event, batch)
         });

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use windlass_core::provider::{Chunk, ProviderError, Request};
 
-use crate::sse::SseEvent;
+use crate::framing::{Event, Framing};
 
 /// How requests are shaped and streams are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,14 @@ impl Protocol {
         }
     }
 
+    /// How the events of an answer are told apart.
+    #[must_use]
+    pub fn framing(self) -> Framing {
+        match self {
+            Self::AnthropicMessages | Self::OpenAiChat => Framing::Sse,
+        }
+    }
+
     /// A decoder for one answer.
     #[must_use]
     pub fn decoder(self, quirks: &Quirks) -> Decoder {
@@ -98,7 +106,7 @@ pub enum Decoder {
 
 impl Decoder {
     /// Reads one event. An error is the upstream's own, or says that this is not its protocol.
-    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         match self {
             Self::Anthropic(decoder) => decoder.event(event, out),
             Self::OpenAiChat(decoder) => decoder.event(event, out),
