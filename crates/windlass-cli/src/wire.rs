@@ -1,14 +1,15 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
+use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
-use windlass_core::workspace::Files;
+use windlass_core::workspace::{Files, Redactor};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
@@ -17,18 +18,21 @@ use windlass_host::secret::{Credentials, KnownSecrets, Secret};
 use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
+use windlass_providers::cassette::Row;
 use windlass_providers::{
-    Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, SetupError, Vendor, WireProvider,
-    with_tools,
+    Http, HttpOptions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider, SecretString, SetupError,
+    Vendor, WireProvider, with_tools,
 };
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::plan::ModelPlan;
+use crate::plan::{ModelPlan, Tape};
 use crate::settings::Settings;
 
 /// The largest script or certificate file.
 const MAX_FILE: u64 = 16 << 20;
+/// The largest cassette.
+const MAX_CASSETTE: u64 = 512 << 20;
 
 /// What a run is built from.
 pub(crate) struct Wired {
@@ -60,7 +64,7 @@ pub(crate) fn engine(
         .workspaces(Arc::new(InPlace::new(root, env)))
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
-        .redactor(Arc::new(KnownSecrets::new(secrets(&credentials))))
+        .redactor(redactor(&credentials))
         .tools(windlass_tools::all())
         .gate(settings.gate(default_mode)?)
         .build()?;
@@ -74,7 +78,7 @@ fn provider(
 ) -> Result<(Arc<dyn Provider>, String), Failure> {
     match plan {
         ModelPlan::Scripted(path) => {
-            let text = read_text(path, "the script")?;
+            let text = read_text(path, MAX_FILE, "the script")?;
             let format = match path.extension().and_then(|ext| ext.to_str()) {
                 Some("jsonl" | "ndjson" | "json") => ScriptFormat::JsonLines,
                 _ => ScriptFormat::Toml,
@@ -84,16 +88,64 @@ fn provider(
                 ScriptedProvider::parse(&name, &text, format).map_err(|err| Failure::usage(err.to_string()))?;
             Ok((configured(settings, Arc::new(scripted), "scripted"), "scripted".to_owned()))
         }
-        ModelPlan::Served { vendor, model, base_url } => {
-            let options = ProviderOptions {
+        ModelPlan::Served { vendor, model, base_url, tape } => {
+            let mut options = ProviderOptions {
                 base_url: base_url.clone(),
                 key: key(settings, vendor, credentials),
                 http: http(settings)?,
             };
+            match tape {
+                Some(Tape::Record(file)) => options.http = options.http.recording(recorder(file, credentials)?),
+                Some(Tape::Play(file)) => play(file, vendor, credentials, &mut options)?,
+                None => {}
+            }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             Ok((configured(settings, Arc::new(wire), model), model.clone()))
         }
     }
+}
+
+fn redactor(credentials: &Credentials) -> Arc<dyn Redactor> {
+    Arc::new(KnownSecrets::new(secrets(credentials)))
+}
+
+/// Takes down exchanges in a file, each as it ends.
+fn recorder(file: &Path, credentials: &Credentials) -> Result<Recorder, Failure> {
+    let cannot = |why: &str| format!("{} cannot be written: {why}", file.display());
+    let out = windlass_host::workspace::create_file(file).map_err(|err| Failure::usage(cannot(&err.message)))?;
+    let (out, file) = (Mutex::new(Some(out)), file.display().to_string());
+    Ok(Recorder::new(redactor(credentials), move |line| {
+        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(open) = out.as_mut() else { return };
+        if let Err(err) = open.write_all(format!("{line}\n").as_bytes()) {
+            // Half a cassette plays wrongly, so it is said once and left.
+            eprintln!("warning: {file} cannot be written, nothing more is taken down: {err}");
+            *out = None;
+        }
+    }))
+}
+
+/// Puts a cassette in the place of the network.
+fn play(file: &Path, vendor: &Vendor, credentials: &Credentials, options: &mut ProviderOptions) -> Result<(), Failure> {
+    let text = read_text(file, MAX_CASSETTE, "the cassette")?;
+    let player = Player::parse(&text, redactor(credentials))
+        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
+    if options.base_url.is_none() && vendor.base_url.is_none() {
+        let path = player.first().request.path.split('?').next().unwrap_or_default();
+        options.base_url = Some(format!("http://127.0.0.1{path}"));
+    }
+    // Nobody is asked, so no key is needed.
+    options.key.get_or_insert_with(|| SecretString::from("played".to_owned()));
+    options.http = options.http.clone().playing(player);
+    Ok(())
+}
+
+/// The first exchange of a cassette.
+pub(crate) fn first_exchange(file: &Path) -> Result<Row, Failure> {
+    let text = read_text(file, MAX_CASSETTE, "the cassette")?;
+    let player = Player::parse(&text, Arc::new(windlass_core::workspace::NoSecrets))
+        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
+    Ok(player.first().clone())
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
@@ -125,7 +177,7 @@ fn http(settings: &Settings) -> Result<Http, Failure> {
         lower.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
     };
     let extra_ca_pem = match settings.layers.text("ca_file") {
-        Some(path) => Some(read_text(Path::new(path), "ca_file")?.into_bytes()),
+        Some(path) => Some(read_text(Path::new(path), MAX_FILE, "ca_file")?.into_bytes()),
         None => None,
     };
     let idle_timeout = match settings.layers.number("idle_timeout_s") {
@@ -154,9 +206,9 @@ fn secrets(credentials: &Credentials) -> Vec<Secret> {
     named.chain(stored).map(Secret::new).collect()
 }
 
-fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
+fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
     let cannot = |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
-    let bytes = windlass_host::workspace::read_file(path, MAX_FILE).map_err(|err| cannot(err.message))?;
+    let bytes = windlass_host::workspace::read_file(path, most).map_err(|err| cannot(err.message))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
 }
 

@@ -17,7 +17,9 @@ const LONGEST_MESSAGE: usize = 600;
 impl From<HttpError> for ProviderError {
     fn from(err: HttpError) -> Self {
         let kind = match &err {
-            HttpError::Setup(_) | HttpError::Redirect { .. } => ProviderErrorKind::InvalidRequest,
+            HttpError::Setup(_) | HttpError::Redirect { .. } | HttpError::Cassette(_) => {
+                ProviderErrorKind::InvalidRequest
+            }
             HttpError::Malformed { .. } | HttpError::TooLarge { .. } => ProviderErrorKind::InvalidResponse,
             other => ProviderErrorKind::Network { transient: other.is_transient() },
         };

@@ -16,6 +16,7 @@ use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Reques
 use windlass_core::{BoxFuture, BoxStream};
 
 use crate::auth::BadKey;
+use crate::cassette::{self, Label};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::errors;
 use crate::framing::{Framer, Framing};
@@ -102,7 +103,13 @@ impl WireProvider {
             }
             (None, _) => {}
         }
-        Ok(Self { vendor, endpoint, headers, key, http: options.http })
+        let http = options.http.labelled(Label {
+            provider: vendor.id,
+            protocol: cassette::protocol_word(vendor.protocol),
+            framing: cassette::framing_word(vendor.protocol.framing()),
+            key: key.clone(),
+        });
+        Ok(Self { vendor, endpoint, headers, key, http })
     }
 
     /// Where requests go.

@@ -1,6 +1,7 @@
 //! The real binary, in a home and a workspace of its own, on scripted models.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod cassette;
 mod codes;
 mod help;
 mod json_action;
