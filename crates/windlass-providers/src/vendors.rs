@@ -48,9 +48,26 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "openai",
+        protocol: Protocol::OpenAiResponses,
+        base_url: Some("https://api.openai.com/v1"),
+        key_env: Some("OPENAI_API_KEY"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+    Vendor {
+        id: "openai-chat",
         base_url: Some("https://api.openai.com/v1"),
         key_env: Some("OPENAI_API_KEY"),
         quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "gemini",
+        protocol: Protocol::Gemini,
+        base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
+        auth: Auth::Header("x-goog-api-key"),
+        key_env: Some("GEMINI_API_KEY"),
+        quirks: Quirks::NONE,
         ..CHAT
     },
     Vendor {
@@ -71,7 +88,8 @@ pub const VENDORS: &[Vendor] = &[
         id: "deepseek",
         base_url: Some("https://api.deepseek.com/v1"),
         key_env: Some("DEEPSEEK_API_KEY"),
-        quirks: Quirks { reasoning_back: ReasoningBack::Content, ..Quirks::NONE },
+        // It knows JSON, but no schema.
+        quirks: Quirks { reasoning_back: ReasoningBack::Content, json_schema: false, ..Quirks::NONE },
         ..CHAT
     },
     Vendor {
@@ -84,6 +102,7 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "xai",
+        protocol: Protocol::OpenAiResponses,
         base_url: Some("https://api.x.ai/v1"),
         key_env: Some("XAI_API_KEY"),
         quirks: Quirks::NONE,
