@@ -26,4 +26,4 @@ pub use http::{Http, HttpOptions};
 pub use provider::{ProviderOptions, SetupError, WireProvider};
 pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
 pub use secrecy::SecretString;
-pub use vendors::{VENDORS, Vendor, vendor};
+pub use vendors::{Setting, VENDORS, Vendor, vendor};

@@ -77,6 +77,15 @@ impl Protocol {
         }
     }
 
+    /// Path and query of a request, behind the base address; `{model}` stands for the model's name.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::AnthropicMessages => "/v1/messages",
+            Self::OpenAiChat => "/chat/completions",
+        }
+    }
+
     /// How the events of an answer are told apart.
     #[must_use]
     pub fn framing(self) -> Framing {
