@@ -1,14 +1,15 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_core::BoxStream;
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::workspace::Files;
+use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
@@ -17,7 +18,8 @@ use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
 use windlass_providers::{
-    Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, SetupError, Vendor, WireProvider,
+    Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, Setting, SetupError, Vendor,
+    WireProvider,
 };
 
 use crate::exit;
@@ -86,7 +88,8 @@ fn provider(
             let options = ProviderOptions {
                 base_url: base_url.clone(),
                 key: key(settings, vendor, credentials),
-                http: http(settings)?,
+                settings: vendor_settings(settings, vendor),
+                ..ProviderOptions::new(http(settings)?)
             };
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             let priced = Priced { inner: wire, price: price(settings, model) };
@@ -102,6 +105,16 @@ pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credential
     let from_env = variable.and_then(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty());
     let key = from_env.or_else(|| credentials.get(vendor.id).map(|secret| secret.expose().to_owned()));
     key.map(|key| SecretString::from(key.trim().to_owned()))
+}
+
+/// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
+fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
+    let value = |setting: &Setting| {
+        let configured = settings.layers.text(&Settings::named("providers", vendor.id, setting.name));
+        let value = configured.map(str::to_owned).or_else(|| std::env::var(setting.env).ok())?;
+        Some((setting.name.to_owned(), value))
+    };
+    vendor.settings.iter().filter_map(value).collect()
 }
 
 fn setup_failure(err: SetupError) -> Failure {
@@ -205,6 +218,13 @@ impl Provider for Priced {
     fn facts(&self, model: &str) -> ModelFacts {
         let facts = self.inner.facts(model);
         ModelFacts { price: self.price.or(facts.price), ..facts }
+    }
+
+    fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
+        Box::pin(async move {
+            let facts = self.inner.probe(model).await?;
+            Ok(ModelFacts { price: self.price.or(facts.price), ..facts })
+        })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {

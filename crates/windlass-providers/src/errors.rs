@@ -7,8 +7,8 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 use windlass_core::provider::{LONGEST_WAIT, ProviderError, ProviderErrorKind};
 
+use crate::framing::FramingError;
 use crate::http::HttpError;
-use crate::sse::SseError;
 
 /// How much of an unexpected answer is quoted.
 const QUOTE: usize = 200;
@@ -25,9 +25,12 @@ impl From<HttpError> for ProviderError {
     }
 }
 
-impl From<SseError> for ProviderError {
-    fn from(err: SseError) -> Self {
-        error(ProviderErrorKind::InvalidResponse, err.to_string(), None)
+impl From<FramingError> for ProviderError {
+    fn from(err: FramingError) -> Self {
+        match &err {
+            FramingError::Exception { name, message } => in_stream(name, "", message),
+            _ => error(ProviderErrorKind::InvalidResponse, err.to_string(), None),
+        }
     }
 }
 
@@ -103,7 +106,17 @@ pub(crate) fn bad_answer(reason: &str, message: &str) -> ProviderError {
 /// An error named by type and code inside a stream.
 pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError {
     let found = Words { kind: Some(kind.to_owned()), code: Some(code.to_owned()), message: Some(message.to_owned()) };
-    let by_name = match if kind.is_empty() { code } else { kind } {
+    // One of them writes these names in two ways.
+    let name = kind.strip_suffix("Exception").map(str::to_ascii_lowercase);
+    let by_name = match name.as_deref().unwrap_or(if kind.is_empty() { code } else { kind }) {
+        "accessdenied" | "unrecognizedclient" | "expiredtoken" | "invalidsignature" => {
+            ProviderErrorKind::Authentication
+        }
+        "throttling" | "toomanyrequests" | "servicequotaexceeded" => {
+            ProviderErrorKind::RateLimited { retry_after: None }
+        }
+        "resourcenotfound" => ProviderErrorKind::ModelNotFound,
+        "validation" => ProviderErrorKind::InvalidRequest,
         "authentication_error" | "permission_error" | "billing_error" => ProviderErrorKind::Authentication,
         "rate_limit_error" | "rate_limit_exceeded" | "tokens" | "requests" => {
             ProviderErrorKind::RateLimited { retry_after: None }

@@ -13,6 +13,10 @@ pub struct Vendor {
     pub protocol: Protocol,
     /// Its address; `None` where the person has to give one.
     pub base_url: Option<&'static str>,
+    /// Path and query of its requests, where they are not the protocol's.
+    pub path: Option<&'static str>,
+    /// Values that its address needs.
+    pub settings: &'static [Setting],
     /// How the key travels.
     pub auth: Auth,
     /// The environment variable that usually holds the key; `None` where no key is needed.
@@ -23,10 +27,23 @@ pub struct Vendor {
     pub quirks: Quirks,
 }
 
+/// A value in a vendor's address that the person gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Its place in the address, and its name in the configuration.
+    pub name: &'static str,
+    /// The environment variable that usually holds it.
+    pub env: &'static str,
+    /// What it is when nobody says.
+    pub default: Option<&'static str>,
+}
+
 const CHAT: Vendor = Vendor {
     id: "openai-compatible",
     protocol: Protocol::OpenAiChat,
     base_url: None,
+    path: None,
+    settings: &[],
     auth: Auth::Bearer,
     key_env: None,
     local: false,

@@ -61,7 +61,7 @@ mod tests {
 
     use super::super::{Batch, Protocol, Quirks};
     use super::*;
-    use crate::sse::SseEvent;
+    use crate::framing::Event;
 
     const DATA: &str = r#"{"a":{"text":"one"},"b":"two"}"#;
 
@@ -123,7 +123,7 @@ mod tests {
     fn decoded(protocol: Protocol, events: &[Value]) -> Vec<Chunk> {
         let (mut decoder, mut batch) = (protocol.decoder(&Quirks::NONE), Batch::default());
         for event in events {
-            let event = SseEvent { name: "message".into(), data: event.to_string().into() };
+            let event = Event { name: "message".into(), data: event.to_string().into() };
             decoder.event(&event, &mut batch).unwrap();
         }
         decoder.finish(&mut batch);

@@ -14,7 +14,7 @@ use windlass_core::provider::{Chunk, EndReason, ProviderError};
 use super::wire::{Count, Lenient, Text, mend_surrogates};
 use super::{Batch, Unknowns};
 use crate::errors;
-use crate::sse::SseEvent;
+use crate::framing::Event;
 
 pub use encode::encode;
 
@@ -123,7 +123,7 @@ struct WireUsage {
 
 impl Decoder {
     /// Reads one event.
-    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         if self.ended {
             return Ok(());
         }

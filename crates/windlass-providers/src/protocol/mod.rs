@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use windlass_core::message::Role;
 use windlass_core::provider::{Chunk, ProviderError, Request};
 
-use crate::sse::SseEvent;
+use crate::framing::{Event, Framing};
 
 /// How requests are shaped and streams are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,25 @@ impl Protocol {
         }
     }
 
+    /// Path and query of a request, behind the base address; `{model}` stands for the model's name.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::AnthropicMessages => "/v1/messages",
+            Self::OpenAiChat => "/chat/completions",
+            Self::OpenAiResponses => "/responses",
+            Self::Gemini => "/v1beta/models/{model}:streamGenerateContent?alt=sse",
+        }
+    }
+
+    /// How the events of an answer are told apart.
+    #[must_use]
+    pub fn framing(self) -> Framing {
+        match self {
+            Self::AnthropicMessages | Self::OpenAiChat | Self::OpenAiResponses | Self::Gemini => Framing::Sse,
+        }
+    }
+
     /// The wishes of a request that this protocol has no words for, each as a warning. They are said when a session
     /// begins and not at every step.
     #[must_use]
@@ -103,7 +122,7 @@ impl Protocol {
         let by_name = match self {
             Self::OpenAiResponses | Self::OpenAiChat => !openai_responses::reasons(model),
             Self::AnthropicMessages => anthropic::samples(request),
-            Self::Gemini => true,
+            _ => true,
         };
         if options.temperature.is_some() && !by_name {
             unmet.push(format!("`{model}` takes no temperature here; it is not sent"));
@@ -111,7 +130,7 @@ impl Protocol {
         let stops = match self {
             Self::OpenAiResponses => false,
             Self::OpenAiChat => by_name,
-            Self::AnthropicMessages | Self::Gemini => true,
+            _ => true,
         };
         if !options.stop.is_empty() && !stops {
             unmet.push(format!("`{model}` takes no stop sequences here; they are not sent"));
@@ -146,7 +165,7 @@ pub enum Decoder {
 
 impl Decoder {
     /// Reads one event. An error is the upstream's own, or says that this is not its protocol.
-    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         match self {
             Self::Anthropic(decoder) => decoder.event(event, out),
             Self::OpenAiChat(decoder) => decoder.event(event, out),

@@ -13,7 +13,7 @@ use windlass_core::provider::{Chunk, EndReason, ProviderError};
 use super::wire::{Count, Lenient, Text, mend_surrogates};
 use super::{Batch, Unknowns};
 use crate::errors;
-use crate::sse::SseEvent;
+use crate::framing::Event;
 
 pub use encode::encode;
 pub(super) use encode::reasons;
@@ -131,7 +131,7 @@ struct WireInputDetails {
 
 impl Decoder {
     /// Reads one event.
-    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         if self.ended {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl Decoder {
         self.ended
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         // Some servers name the event in its own line only.
         let kind = if wire.kind.as_str().is_empty() { event.name.as_ref() } else { wire.kind.as_str() };
         match kind {

@@ -68,8 +68,9 @@ pub(super) fn closed(schema: &Value) -> Value {
     for (name, value) in map {
         match (name.as_str(), value) {
             (
-                "$schema" | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" | "minLength"
-                | "maxLength" | "minItems" | "maxItems" | "uniqueItems" | "minProperties" | "maxProperties",
+                "$schema" | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
+                | "minLength" | "maxLength" | "minItems" | "maxItems" | "uniqueItems" | "minProperties"
+                | "maxProperties",
                 _,
             ) => continue,
             ("properties" | "$defs" | "definitions", Value::Object(all)) => {
