@@ -1,6 +1,7 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +21,8 @@ use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
 use windlass_providers::cassette::Row;
 use windlass_providers::{
-    Http, HttpOptions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider, SecretString, SetupError,
-    Vendor, WireProvider, with_tools,
+    Http, HttpOptions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider, SecretString, Setting,
+    SetupError, Vendor, WireProvider, with_tools,
 };
 
 use crate::exit;
@@ -92,7 +93,8 @@ fn provider(
             let mut options = ProviderOptions {
                 base_url: base_url.clone(),
                 key: key(settings, vendor, credentials),
-                http: http(settings)?,
+                settings: vendor_settings(settings, vendor),
+                ..ProviderOptions::new(http(settings)?)
             };
             match tape {
                 Some(Tape::Record(file)) => options.http = options.http.recording(recorder(file, credentials)?),
@@ -155,6 +157,16 @@ pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credential
     let from_env = variable.and_then(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty());
     let key = from_env.or_else(|| credentials.get(vendor.id).map(|secret| secret.expose().to_owned()));
     key.map(|key| SecretString::from(key.trim().to_owned()))
+}
+
+/// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
+fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
+    let value = |setting: &Setting| {
+        let configured = settings.layers.text(&Settings::named("providers", vendor.id, setting.name));
+        let value = configured.map(str::to_owned).or_else(|| std::env::var(setting.env).ok())?;
+        Some((setting.name.to_owned(), value))
+    };
+    vendor.settings.iter().filter_map(value).collect()
 }
 
 fn setup_failure(err: SetupError) -> Failure {

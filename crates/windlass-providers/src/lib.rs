@@ -31,4 +31,4 @@ pub use json_action::{JsonActions, with_tools};
 pub use provider::{ProviderOptions, SetupError, WireProvider};
 pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
 pub use secrecy::SecretString;
-pub use vendors::{VENDORS, Vendor, vendor};
+pub use vendors::{Setting, VENDORS, Vendor, vendor};

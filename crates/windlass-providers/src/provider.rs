@@ -2,6 +2,7 @@
 //! Neighbouring pieces that arrived together become one chunk. It never retries and holds nothing back longer than
 //! the network does.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
@@ -26,14 +27,26 @@ use crate::protocol::{Batch, Decoder, Protocol};
 use crate::vendors::Vendor;
 
 /// What a provider needs beside its vendor.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ProviderOptions {
     /// Instead of the vendor's own address.
     pub base_url: Option<String>,
     /// The key; a local server may need none.
     pub key: Option<SecretString>,
+    /// Values for the vendor's address ([`Vendor::settings`]), by name.
+    pub settings: BTreeMap<String, String>,
+    /// The time, for dates in answers and for signatures.
+    pub now: fn() -> SystemTime,
     /// The network, shared between providers.
     pub http: Http,
+}
+
+impl ProviderOptions {
+    /// Nothing but the network: the vendor's own address and no key.
+    #[must_use]
+    pub fn new(http: Http) -> Self {
+        Self { base_url: None, key: None, settings: BTreeMap::new(), now: SystemTime::now, http }
+    }
 }
 
 /// Why a provider cannot be made.
@@ -53,6 +66,16 @@ pub enum SetupError {
         /// The vendor's id.
         vendor: &'static str,
     },
+    /// The address needs a value.
+    #[error("`{vendor}` needs a {name}: set {env}")]
+    MissingSetting {
+        /// The vendor's id.
+        vendor: &'static str,
+        /// What it needs.
+        name: &'static str,
+        /// The variable that usually holds it.
+        env: &'static str,
+    },
     /// The address is wrong.
     #[error(transparent)]
     Url(#[from] EndpointError),
@@ -70,6 +93,7 @@ pub struct WireProvider {
     endpoint: Endpoint,
     headers: HeaderMap,
     key: Option<SecretString>,
+    now: fn() -> SystemTime,
     http: Http,
 }
 
@@ -77,7 +101,7 @@ impl std::fmt::Debug for WireProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WireProvider")
             .field("vendor", &self.vendor.id)
-            .field("url", &self.endpoint.url().as_str())
+            .field("url", &self.endpoint.base().as_str())
             .finish_non_exhaustive()
     }
 }
@@ -87,7 +111,14 @@ impl WireProvider {
     pub fn new(vendor: Vendor, options: ProviderOptions) -> Result<Self, SetupError> {
         let base = options.base_url.as_deref().or(vendor.base_url);
         let base = base.ok_or(SetupError::MissingUrl { vendor: vendor.id })?;
-        let endpoint = Endpoint::new(base, vendor.protocol)?;
+        let mut values = options.settings;
+        for setting in vendor.settings {
+            if let (None, Some(default)) = (values.get(setting.name), setting.default) {
+                values.insert(setting.name.to_owned(), default.to_owned());
+            }
+        }
+        let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
+        let endpoint = Endpoint::with_path(base, path, &values).map_err(|err| missing_value(&vendor, err))?;
         let key = options.key.filter(|key| !key.expose_secret().trim().is_empty());
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -109,7 +140,7 @@ impl WireProvider {
             framing: cassette::framing_word(vendor.protocol.framing()),
             key: key.clone(),
         });
-        Ok(Self { vendor, endpoint, headers, key, http })
+        Ok(Self { vendor, endpoint, headers, key, now: options.now, http })
     }
 
     /// Where requests go.
@@ -118,9 +149,11 @@ impl WireProvider {
         &self.endpoint
     }
 
-    async fn open(&self, body: Bytes) -> Result<HttpBody, ProviderError> {
-        let response = self.http.post(self.endpoint.url(), self.headers.clone(), body).await?;
-        check_head(response, self.vendor.protocol.framing()).await
+    async fn open(&self, request: Request<'_>) -> Result<HttpBody, ProviderError> {
+        let body = Bytes::from(self.vendor.protocol.encode(&request, &self.vendor.quirks));
+        let url = self.endpoint.url(request.model);
+        let response = self.http.post(&url, self.headers.clone(), body).await?;
+        check_head(response, self.vendor.protocol.framing(), (self.now)()).await
     }
 
     fn hide_key(&self, err: ProviderError) -> ProviderError {
@@ -128,6 +161,15 @@ impl WireProvider {
             Some(key) => errors::hide(err, key.expose_secret().trim()),
             None => err,
         }
+    }
+}
+
+/// Names the variable, where the vendor has one for the value.
+fn missing_value(vendor: &Vendor, err: EndpointError) -> SetupError {
+    let setting = vendor.settings.iter().find(|setting| err == EndpointError::MissingValue(setting.name.to_owned()));
+    match setting {
+        Some(setting) => SetupError::MissingSetting { vendor: vendor.id, name: setting.name, env: setting.env },
+        None => SetupError::Url(err),
     }
 }
 
@@ -145,12 +187,15 @@ impl Provider for WireProvider {
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
-        let body = Bytes::from(self.vendor.protocol.encode(&request, &self.vendor.quirks));
+        let mut batch = Batch::default();
+        for wish in self.vendor.protocol.unmet(&request) {
+            batch.push(Chunk::Unknown(wish));
+        }
         Box::pin(Answer {
             provider: self,
-            state: State::Opening(Box::pin(self.open(body))),
+            state: State::Opening(Box::pin(self.open(request))),
             decoder: self.vendor.protocol.decoder(&self.vendor.quirks),
-            batch: Batch::default(),
+            batch,
             failed: None,
         })
     }
@@ -160,11 +205,11 @@ impl Provider for WireProvider {
 const MOST_OF_AN_ERROR: usize = 64 << 10;
 
 /// Turns an error status or a page that is no event stream into an error; leaves a stream's body to be read.
-async fn check_head(response: HttpResponse, framing: Framing) -> Result<HttpBody, ProviderError> {
+async fn check_head(response: HttpResponse, framing: Framing, now: SystemTime) -> Result<HttpBody, ProviderError> {
     let HttpResponse { status, headers, body } = response;
     if !(200..300).contains(&status) {
         let text = body.read_up_to(MOST_OF_AN_ERROR).await;
-        return Err(errors::from_status(status, &headers, &text, SystemTime::now()));
+        return Err(errors::from_status(status, &headers, &text, now));
     }
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let lower = content_type.to_ascii_lowercase();

@@ -22,7 +22,7 @@ fn provider(id: &str, url: &str, change: impl FnOnce(&mut HttpOptions)) -> WireP
     let options = ProviderOptions {
         base_url: Some(url.to_owned()),
         key: Some(KEY.to_owned().into()),
-        http: Http::new(&options).unwrap(),
+        ..ProviderOptions::new(Http::new(&options).unwrap())
     };
     WireProvider::new(*vendor(id).unwrap(), options).unwrap()
 }
@@ -215,7 +215,7 @@ fn a_provider_that_cannot_work_is_refused_with_the_variable_to_set() {
     let options = |base: Option<&str>, key: Option<&str>| ProviderOptions {
         base_url: base.map(str::to_owned),
         key: key.map(|key| key.to_owned().into()),
-        http: Http::new(&HttpOptions::default()).unwrap(),
+        ..ProviderOptions::new(Http::new(&HttpOptions::default()).unwrap())
     };
     let refuse =
         |id: &str, base, key| WireProvider::new(*vendor(id).unwrap(), options(base, key)).unwrap_err().to_string();

@@ -13,6 +13,10 @@ pub struct Vendor {
     pub protocol: Protocol,
     /// Its address; `None` where the person has to give one.
     pub base_url: Option<&'static str>,
+    /// Path and query of its requests, where they are not the protocol's.
+    pub path: Option<&'static str>,
+    /// Values that its address needs.
+    pub settings: &'static [Setting],
     /// How the key travels.
     pub auth: Auth,
     /// The environment variable that usually holds the key; `None` where no key is needed.
@@ -23,10 +27,23 @@ pub struct Vendor {
     pub quirks: Quirks,
 }
 
+/// A value in a vendor's address that the person gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Its place in the address, and its name in the configuration.
+    pub name: &'static str,
+    /// The environment variable that usually holds it.
+    pub env: &'static str,
+    /// What it is when nobody says.
+    pub default: Option<&'static str>,
+}
+
 const CHAT: Vendor = Vendor {
     id: "openai-compatible",
     protocol: Protocol::OpenAiChat,
     base_url: None,
+    path: None,
+    settings: &[],
     auth: Auth::Bearer,
     key_env: None,
     local: false,
@@ -48,9 +65,26 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "openai",
+        protocol: Protocol::OpenAiResponses,
+        base_url: Some("https://api.openai.com/v1"),
+        key_env: Some("OPENAI_API_KEY"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+    Vendor {
+        id: "openai-chat",
         base_url: Some("https://api.openai.com/v1"),
         key_env: Some("OPENAI_API_KEY"),
         quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "gemini",
+        protocol: Protocol::Gemini,
+        base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
+        auth: Auth::Header("x-goog-api-key"),
+        key_env: Some("GEMINI_API_KEY"),
+        quirks: Quirks::NONE,
         ..CHAT
     },
     Vendor {
@@ -71,7 +105,8 @@ pub const VENDORS: &[Vendor] = &[
         id: "deepseek",
         base_url: Some("https://api.deepseek.com/v1"),
         key_env: Some("DEEPSEEK_API_KEY"),
-        quirks: Quirks { reasoning_back: ReasoningBack::Content, ..Quirks::NONE },
+        // It knows JSON, but no schema.
+        quirks: Quirks { reasoning_back: ReasoningBack::Content, json_schema: false, ..Quirks::NONE },
         ..CHAT
     },
     Vendor {
@@ -84,6 +119,7 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "xai",
+        protocol: Protocol::OpenAiResponses,
         base_url: Some("https://api.x.ai/v1"),
         key_env: Some("XAI_API_KEY"),
         quirks: Quirks::NONE,

@@ -15,6 +15,7 @@ use crate::errors;
 use crate::framing::Event;
 
 pub use encode::encode;
+pub(super) use encode::samples;
 
 /// Reads one answer.
 #[derive(Debug, Default)]

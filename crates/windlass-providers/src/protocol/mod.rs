@@ -3,11 +3,15 @@
 
 pub mod anthropic;
 mod frame;
+pub mod gemini;
 pub mod openai_chat;
+pub mod openai_responses;
 mod wire;
+mod wishes;
 
 use std::collections::VecDeque;
 
+use windlass_core::message::Role;
 use windlass_core::provider::{Chunk, ProviderError, Request};
 
 use crate::framing::{Event, Framing};
@@ -19,6 +23,10 @@ pub enum Protocol {
     AnthropicMessages,
     /// Chat completions, the form most servers speak.
     OpenAiChat,
+    /// Responses: items and named events, with nothing stored at the vendor.
+    OpenAiResponses,
+    /// generateContent: candidates made of parts.
+    Gemini,
 }
 
 /// What vendors of one protocol do differently.
@@ -32,8 +40,10 @@ pub struct Quirks {
     pub think_tags: bool,
     /// The server knows `stream_options`.
     pub stream_usage: bool,
-    /// The server knows `cache_control` marks.
+    /// The server takes hints about its cache: `cache_control` marks, or a `prompt_cache_key`.
     pub cache_marks: bool,
+    /// The server holds a chat completion to a JSON Schema; one that does not is asked for JSON and told the schema.
+    pub json_schema: bool,
 }
 
 impl Quirks {
@@ -44,6 +54,7 @@ impl Quirks {
         think_tags: false,
         stream_usage: true,
         cache_marks: true,
+        json_schema: true,
     };
 }
 
@@ -74,6 +85,19 @@ impl Protocol {
         match self {
             Self::AnthropicMessages => anthropic::encode(request, quirks),
             Self::OpenAiChat => openai_chat::encode(request, quirks),
+            Self::OpenAiResponses => openai_responses::encode(request, quirks),
+            Self::Gemini => gemini::encode(request, quirks),
+        }
+    }
+
+    /// Path and query of a request, behind the base address; `{model}` stands for the model's name.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::AnthropicMessages => "/v1/messages",
+            Self::OpenAiChat => "/chat/completions",
+            Self::OpenAiResponses => "/responses",
+            Self::Gemini => "/v1beta/models/{model}:streamGenerateContent?alt=sse",
         }
     }
 
@@ -81,8 +105,37 @@ impl Protocol {
     #[must_use]
     pub fn framing(self) -> Framing {
         match self {
-            Self::AnthropicMessages | Self::OpenAiChat => Framing::Sse,
+            Self::AnthropicMessages | Self::OpenAiChat | Self::OpenAiResponses | Self::Gemini => Framing::Sse,
         }
+    }
+
+    /// The wishes of a request that this protocol has no words for, each as a warning. They are said when a session
+    /// begins and not at every step.
+    #[must_use]
+    pub fn unmet(self, request: &Request<'_>) -> Vec<String> {
+        let options = request.options;
+        let mut unmet = Vec::new();
+        if request.history.iter().any(|entry| entry.role == Role::Assistant) {
+            return unmet;
+        }
+        let model = request.model;
+        let by_name = match self {
+            Self::OpenAiResponses | Self::OpenAiChat => !openai_responses::reasons(model),
+            Self::AnthropicMessages => anthropic::samples(request),
+            _ => true,
+        };
+        if options.temperature.is_some() && !by_name {
+            unmet.push(format!("`{model}` takes no temperature here; it is not sent"));
+        }
+        let stops = match self {
+            Self::OpenAiResponses => false,
+            Self::OpenAiChat => by_name,
+            _ => true,
+        };
+        if !options.stop.is_empty() && !stops {
+            unmet.push(format!("`{model}` takes no stop sequences here; they are not sent"));
+        }
+        unmet
     }
 
     /// A decoder for one answer.
@@ -91,6 +144,8 @@ impl Protocol {
         match self {
             Self::AnthropicMessages => Decoder::Anthropic(anthropic::Decoder::default()),
             Self::OpenAiChat => Decoder::OpenAiChat(Box::new(openai_chat::Decoder::new(quirks))),
+            Self::OpenAiResponses => Decoder::OpenAiResponses(openai_responses::Decoder::default()),
+            Self::Gemini => Decoder::Gemini(gemini::Decoder::default()),
         }
     }
 }
@@ -102,6 +157,10 @@ pub enum Decoder {
     Anthropic(anthropic::Decoder),
     /// See [`openai_chat::Decoder`].
     OpenAiChat(Box<openai_chat::Decoder>),
+    /// See [`openai_responses::Decoder`].
+    OpenAiResponses(openai_responses::Decoder),
+    /// See [`gemini::Decoder`].
+    Gemini(gemini::Decoder),
 }
 
 impl Decoder {
@@ -110,6 +169,8 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.event(event, out),
             Self::OpenAiChat(decoder) => decoder.event(event, out),
+            Self::OpenAiResponses(decoder) => decoder.event(event, out),
+            Self::Gemini(decoder) => decoder.event(event, out),
         }
     }
 
@@ -119,6 +180,8 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.finish(out),
             Self::OpenAiChat(decoder) => decoder.finish(out),
+            Self::OpenAiResponses(decoder) => decoder.finish(out),
+            Self::Gemini(decoder) => decoder.finish(out),
         }
     }
 
@@ -128,6 +191,8 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.ended(),
             Self::OpenAiChat(decoder) => decoder.ended(),
+            Self::OpenAiResponses(decoder) => decoder.ended(),
+            Self::Gemini(decoder) => decoder.ended(),
         }
     }
 }
