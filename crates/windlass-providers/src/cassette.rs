@@ -117,8 +117,12 @@ impl Row {
 }
 
 /// What rows call our protocols.
-const PROTOCOLS: &[(&str, Protocol)] =
-    &[("anthropic.messages", Protocol::AnthropicMessages), ("openai.chat", Protocol::OpenAiChat)];
+const PROTOCOLS: &[(&str, Protocol)] = &[
+    ("anthropic.messages", Protocol::AnthropicMessages),
+    ("openai.chat", Protocol::OpenAiChat),
+    ("openai.responses", Protocol::OpenAiResponses),
+    ("gemini.generate", Protocol::Gemini),
+];
 
 /// What rows call a protocol.
 pub(crate) fn protocol_word(protocol: Protocol) -> &'static str {
