@@ -27,9 +27,9 @@ fn recorded(place: &Place) -> PathBuf {
     let tape = place.home().join("tape.jsonl");
     let (url, server) = serve(answers());
     let file = tape.display().to_string();
-    let args = ["run", "--in-place", "-m", "openai/gpt-5.4", "--base-url", &url, "--record", &file, "read a.txt"];
+    let args = ["run", "--in-place", "-m", "groq/some-model", "--base-url", &url, "--record", &file, "read a.txt"];
     let mut command = place.command(&args);
-    command.env("OPENAI_API_KEY", SECRET);
+    command.env("GROQ_API_KEY", SECRET);
     let output = place.run_with(command, "");
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     server.join().unwrap();
@@ -45,7 +45,7 @@ fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
     assert_eq!(text.lines().count(), 2);
     assert!(!text.contains(SECRET) && !text.to_lowercase().contains("authorization"), "{text}");
     let row: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    assert_eq!((&row["provider"], &row["protocol"]), (&"openai".into(), &"openai.chat".into()));
+    assert_eq!((&row["provider"], &row["protocol"]), (&"groq".into(), &"openai.chat".into()));
     assert!(row["request"]["body"].as_str().unwrap().contains("read a.txt"));
 
     // The recorded path is that of the server on loopback; no key, no server.

@@ -3,6 +3,7 @@
 
 mod cassette;
 mod codes;
+mod faults;
 mod help;
 mod json_action;
 mod place;
