@@ -14,7 +14,7 @@ use super::{Batch, Unknowns};
 use crate::errors;
 use crate::framing::Event;
 
-pub use encode::encode;
+pub use encode::{encode, encode_hosted};
 
 /// Reads one answer.
 #[derive(Debug, Default)]

@@ -2,7 +2,10 @@
 //! What differs between vendors of one protocol is data ([`Quirks`]).
 
 pub mod anthropic;
+pub mod bedrock;
+pub mod converse;
 mod frame;
+pub mod ollama;
 pub mod openai_chat;
 mod wire;
 
@@ -19,6 +22,14 @@ pub enum Protocol {
     AnthropicMessages,
     /// Chat completions, the form most servers speak.
     OpenAiChat,
+    /// Ollama's own chat, one document a line.
+    OllamaChat,
+    /// Messages inside Bedrock's binary framing.
+    BedrockAnthropic,
+    /// Messages as Google Cloud hosts them.
+    VertexAnthropic,
+    /// Bedrock's own form for all its models.
+    BedrockConverse,
 }
 
 /// What vendors of one protocol do differently.
@@ -34,6 +45,8 @@ pub struct Quirks {
     pub stream_usage: bool,
     /// The server knows `cache_control` marks.
     pub cache_marks: bool,
+    /// The window the server is to make, where it has to be told: what was asked of it before.
+    pub window: Option<u64>,
 }
 
 impl Quirks {
@@ -44,6 +57,7 @@ impl Quirks {
         think_tags: false,
         stream_usage: true,
         cache_marks: true,
+        window: None,
     };
 }
 
@@ -74,6 +88,10 @@ impl Protocol {
         match self {
             Self::AnthropicMessages => anthropic::encode(request, quirks),
             Self::OpenAiChat => openai_chat::encode(request, quirks),
+            Self::OllamaChat => ollama::encode(request, quirks),
+            Self::BedrockAnthropic => bedrock::encode(request, quirks),
+            Self::VertexAnthropic => anthropic::encode_hosted(request, quirks, "vertex-2023-10-16", true),
+            Self::BedrockConverse => converse::encode(request, quirks),
         }
     }
 
@@ -83,6 +101,10 @@ impl Protocol {
         match self {
             Self::AnthropicMessages => "/v1/messages",
             Self::OpenAiChat => "/chat/completions",
+            Self::OllamaChat => "/api/chat",
+            Self::BedrockAnthropic => "/model/{model}/invoke-with-response-stream",
+            Self::VertexAnthropic => "/publishers/anthropic/models/{model}:streamRawPredict",
+            Self::BedrockConverse => "/model/{model}/converse-stream",
         }
     }
 
@@ -90,7 +112,9 @@ impl Protocol {
     #[must_use]
     pub fn framing(self) -> Framing {
         match self {
-            Self::AnthropicMessages | Self::OpenAiChat => Framing::Sse,
+            Self::AnthropicMessages | Self::OpenAiChat | Self::VertexAnthropic => Framing::Sse,
+            Self::OllamaChat => Framing::JsonLines,
+            Self::BedrockAnthropic | Self::BedrockConverse => Framing::AwsEventStream,
         }
     }
 
@@ -98,8 +122,11 @@ impl Protocol {
     #[must_use]
     pub fn decoder(self, quirks: &Quirks) -> Decoder {
         match self {
-            Self::AnthropicMessages => Decoder::Anthropic(anthropic::Decoder::default()),
+            Self::AnthropicMessages | Self::VertexAnthropic => Decoder::Anthropic(anthropic::Decoder::default()),
             Self::OpenAiChat => Decoder::OpenAiChat(Box::new(openai_chat::Decoder::new(quirks))),
+            Self::OllamaChat => Decoder::Ollama(ollama::Decoder::new(quirks)),
+            Self::BedrockAnthropic => Decoder::Bedrock(bedrock::Decoder::default()),
+            Self::BedrockConverse => Decoder::Converse(converse::Decoder::default()),
         }
     }
 }
@@ -111,6 +138,12 @@ pub enum Decoder {
     Anthropic(anthropic::Decoder),
     /// See [`openai_chat::Decoder`].
     OpenAiChat(Box<openai_chat::Decoder>),
+    /// See [`ollama::Decoder`].
+    Ollama(ollama::Decoder),
+    /// See [`bedrock::Decoder`].
+    Bedrock(bedrock::Decoder),
+    /// See [`converse::Decoder`].
+    Converse(converse::Decoder),
 }
 
 impl Decoder {
@@ -119,6 +152,9 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.event(event, out),
             Self::OpenAiChat(decoder) => decoder.event(event, out),
+            Self::Ollama(decoder) => decoder.event(event, out),
+            Self::Bedrock(decoder) => decoder.event(event, out),
+            Self::Converse(decoder) => decoder.event(event, out),
         }
     }
 
@@ -128,6 +164,9 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.finish(out),
             Self::OpenAiChat(decoder) => decoder.finish(out),
+            Self::Ollama(decoder) => decoder.finish(out),
+            Self::Bedrock(decoder) => decoder.finish(out),
+            Self::Converse(decoder) => decoder.finish(out),
         }
     }
 
@@ -137,6 +176,9 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.ended(),
             Self::OpenAiChat(decoder) => decoder.ended(),
+            Self::Ollama(decoder) => decoder.ended(),
+            Self::Bedrock(decoder) => decoder.ended(),
+            Self::Converse(decoder) => decoder.ended(),
         }
     }
 }
