@@ -34,7 +34,7 @@ fn expectation(bytes: &[u8]) -> Value {
 }
 
 /// What was read, in the form of the expectation; what is empty is left out.
-fn summary(read: &Read) -> Value {
+pub(crate) fn summary(read: &Read) -> Value {
     let message = &read.reply.message;
     let reasoning = |part: &Part| match part {
         Part::Reasoning { text, opaque } => Some((text.clone(), opaque.clone())),

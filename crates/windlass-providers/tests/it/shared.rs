@@ -39,13 +39,13 @@ const ON_PURPOSE: &[(&str, &str)] = &[
     ),
 ];
 
-fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let given = std::env::var_os("WINDLASS_STREAMS").map(PathBuf::from);
     let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
     folder.join("recorded.jsonl.gz").is_file().then_some(folder)
 }
 
-fn rows(path: &Path) -> Vec<Value> {
+pub(crate) fn rows(path: &Path) -> Vec<Value> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
