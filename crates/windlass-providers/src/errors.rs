@@ -90,10 +90,11 @@ pub(crate) fn from_error_value(value: &Value) -> ProviderError {
     in_stream(found.kind.as_deref().unwrap_or_default(), found.code.as_deref().unwrap_or_default(), &message)
 }
 
-/// The error in an answer that is a list of documents instead of an event stream.
-pub(crate) fn in_list(data: &str) -> Option<ProviderError> {
-    let list: Vec<Value> = serde_json::from_str(data).ok()?;
-    list.iter().find_map(|value| value.get("error").filter(|error| !error.is_null())).map(from_error_value)
+/// The error in a body that is one document, or a list of them, instead of an event stream.
+pub(crate) fn in_body(body: &[u8]) -> Option<ProviderError> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let all = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    all.iter().find_map(|value| value.get("error").filter(|error| !error.is_null())).map(from_error_value)
 }
 
 /// An answer that its own server calls unusable. It may turn out better when it is asked for again.

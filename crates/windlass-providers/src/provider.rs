@@ -211,11 +211,7 @@ async fn check_head(response: HttpResponse, framing: Framing, now: SystemTime) -
         return Ok(body); // some servers forget the right type; the decoder will tell
     }
     let text = body.read_up_to(MOST_OF_AN_ERROR).await;
-    let parsed: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
-    match parsed.as_ref().and_then(|value| value.get("error")) {
-        Some(error) if !error.is_null() => Err(errors::from_error_value(error)),
-        _ => Err(errors::not_a_stream(status, content_type, &text)),
-    }
+    Err(errors::in_body(&text).unwrap_or_else(|| errors::not_a_stream(status, content_type, &text)))
 }
 
 /// Text is handed on at the latest when this much is waiting.
@@ -330,7 +326,7 @@ impl Reading {
 
     fn take(&mut self, piece: &[u8], decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
         if !self.seen_event {
-            let room = 256_usize.saturating_sub(self.start.len());
+            let room = 4_096_usize.saturating_sub(self.start.len());
             self.start.extend_from_slice(&piece[..piece.len().min(room)]);
         }
         let seen = &mut self.seen_event;
@@ -354,7 +350,9 @@ impl Reading {
         match last {
             Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => Err(err),
             _ if self.seen_event => Err(errors::cut(self.body.host())),
-            _ => Err(errors::not_a_stream(200, "no events", &self.start)),
+            _ => {
+                Err(errors::in_body(&self.start).unwrap_or_else(|| errors::not_a_stream(200, "no events", &self.start)))
+            }
         }
     }
 }

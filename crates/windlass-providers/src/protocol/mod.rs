@@ -297,3 +297,6 @@ impl Unknowns {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "wire_cases.rs"]
+mod wire_cases;
