@@ -327,6 +327,24 @@ mod tests {
             "overloaded",
         );
         check(302, "", &K::InvalidResponse, "");
+        let google = |code: u16, message: &str| format!(r#"[{{"error":{{"code":{code},"message":"{message}"}}}}]"#);
+        check(400, &google(400, "API key not valid. Pass a valid one."), &K::Authentication, "not valid");
+        check(404, &google(404, "models/x is not found"), &K::ModelNotFound, "models/x");
+        let long = "The input token count (9) exceeds the maximum number of tokens allowed (8).";
+        check(400, &google(400, long), &K::ContextLength, "allowed (8)");
+        let wait = r#"{"error":{"code":429,"message":"quota","details":[{"@type":"x"},{"retryDelay":"28.5s"}]}}"#;
+        check(429, wait, &K::RateLimited { retry_after: Some(Duration::from_millis(28_500)) }, "quota");
+        let never = r#"{"error":{"message":"quota","details":[{"retryDelay":"-1s"}]}}"#;
+        check(429, never, &K::RateLimited { retry_after: None }, "quota");
+    }
+
+    #[test]
+    fn a_body_that_is_an_error_says_so_alone_or_in_a_list() {
+        let kind = |body: &str| in_body(body.as_bytes()).map(|err| err.kind.word());
+        assert_eq!(kind(r#"{"error":{"code":503,"message":"x"}}"#), Some("unavailable"));
+        assert_eq!(kind(r#"[{"candidates":[]},{"error":{"code":429,"message":"x"}}]"#), Some("rate_limited"));
+        assert_eq!(kind(r#"[{"error":null}]"#), None);
+        assert_eq!((kind("[]"), kind("half {"), kind("7")), (None, None, None));
     }
 
     #[test]
@@ -335,6 +353,8 @@ mod tests {
         assert_eq!(in_stream("overloaded_error", "", "x").kind, K::Unavailable { retry_after: None });
         assert_eq!(in_stream("rate_limit_error", "", "x").kind, K::RateLimited { retry_after: None });
         assert_eq!(in_stream("invalid_request_error", "", "prompt is too long").kind, K::ContextLength);
+        assert_eq!(in_stream("", "invalid_prompt", "x").kind, K::InvalidRequest);
+        assert_eq!(in_stream("", "server_error", "x").kind, K::Unavailable { retry_after: None });
         let value = serde_json::json!({ "code": 502, "message": "upstream", "metadata": { "raw": "why" } });
         let err = from_error_value(&value);
         assert_eq!((err.kind, err.status), (K::Unavailable { retry_after: None }, Some(502)));

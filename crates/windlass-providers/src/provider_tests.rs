@@ -90,6 +90,45 @@ async fn the_messages_protocol_sends_its_headers() {
 }
 
 #[tokio::test]
+async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_come_in_a_list() {
+    let events =
+        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
+    let server = Server::saying(event_stream(&[events])).await;
+    let (chunks, err) = ask(&provider("gemini", &server.url, |_| ())).await;
+    assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
+    let request = &server.requests()[0];
+    assert!(request.starts_with("POST /v1beta/models/m:streamGenerateContent?alt=sse HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains(&format!("x-goog-api-key: {KEY}")) && !request.contains("authorization"));
+
+    let list = "[{\"error\":{\"code\":503,\"message\":\"try later\",\"status\":\"UNAVAILABLE\"}}]";
+    for kind in ["application/json", "text/event-stream"] {
+        let server = Server::saying(vec![whole(200, &format!("Content-Type: {kind}\r\n"), list)]).await;
+        let (_, err) = ask(&provider("gemini", &server.url, |_| ())).await;
+        assert_eq!(err.unwrap().kind, ProviderErrorKind::Unavailable { retry_after: None }, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn the_responses_protocol_stores_nothing_and_says_what_it_cannot_wish_for() {
+    let events = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\n\
+                  data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
+    let server = Server::saying(event_stream(&[events])).await;
+    let (chunks, err) = ask(&provider("openai", &server.url, |_| ())).await;
+    assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
+    let request = &server.requests()[0];
+    assert!(request.starts_with("POST /responses HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains("\"store\":false") && request.contains("\"prompt_cache_key\":\"windlass-"), "{request}");
+
+    let (tools, options) = (ToolSet::default(), Sampling { stop: vec!["END".into()], ..Sampling::default() });
+    let history = [Entry::new(Message::user("hello"))];
+    let request =
+        Request { model: "m", system: "", history: &history, tools: &tools, max_output: 9, options: &options };
+    let openai = provider("openai", &server.url, |_| ());
+    let first = openai.stream(request).next().await.unwrap().unwrap();
+    assert!(matches!(&first, Chunk::Unknown(text) if text.contains("stop sequences")), "{first:?}");
+}
+
+#[tokio::test]
 async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited_for() {
     let many: String = (0..1_000).map(|_| delta("abcd")).collect();
     let server = Server::saying(event_stream(&[&many, STOP])).await;

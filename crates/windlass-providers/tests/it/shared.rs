@@ -105,8 +105,9 @@ fn unreported(protocol: Protocol, body: &[u8]) -> (u64, u64) {
     }
     let last = |name: &str| {
         let all = std::str::from_utf8(body).unwrap().lines().filter_map(|line| line.strip_prefix("data: "));
-        let counts = all.filter_map(|data| serde_json::from_str::<Value>(data).ok()?["usageMetadata"][name].as_u64());
-        counts.last().unwrap_or(0)
+        let mut counts =
+            all.filter_map(|data| serde_json::from_str::<Value>(data).ok()?["usageMetadata"][name].as_u64());
+        counts.next_back().unwrap_or(0)
     };
     (last("toolUsePromptTokenCount"), last("thoughtsTokenCount"))
 }
