@@ -40,6 +40,33 @@ pub(crate) fn cut(host: &str) -> ProviderError {
     error(ProviderErrorKind::Network { transient: true }, message, None)
 }
 
+/// A request that is larger than the window of the model, and was not sent.
+pub(crate) fn does_not_fit(vendor: &str, model: &str, needed: u64, window: u64) -> ProviderError {
+    let message = format!(
+        "the request takes about {needed} tokens and `{model}` has a window of {window}; it was not sent, because the \
+         server would drop its beginning. Shorten it, or set `providers.{vendor}.context_window` if the model can \
+         hold more"
+    );
+    error(ProviderErrorKind::ContextLength, message, None)
+}
+
+/// A vendor without a list of models, or with one that cannot be read.
+pub(crate) fn no_list(vendor: &str) -> ProviderError {
+    error(ProviderErrorKind::InvalidResponse, format!("`{vendor}` does not say which models it has"), None)
+}
+
+/// A question that took too long.
+pub(crate) fn no_answer(url: &reqwest::Url, limit: Duration) -> ProviderError {
+    let host = url.host_str().unwrap_or("the server");
+    let message = format!("`{host}` did not say what it serves within {} s", limit.as_secs());
+    error(ProviderErrorKind::Network { transient: true }, message, None)
+}
+
+/// Keys that make no header.
+pub(crate) fn unusable_key(err: &crate::auth::BadKey) -> ProviderError {
+    error(ProviderErrorKind::Authentication, err.to_string(), None)
+}
+
 /// An answer that should have been an event stream and is not.
 pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> ProviderError {
     let message = if body.is_empty() {

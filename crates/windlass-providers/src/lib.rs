@@ -14,9 +14,11 @@ pub mod http;
 #[cfg(test)]
 mod loopback;
 pub mod models;
+pub mod probe;
 pub mod protocol;
 pub mod provider;
 pub mod scripted;
+pub mod sigv4;
 pub mod sse;
 pub mod think;
 mod tls;
@@ -26,4 +28,5 @@ pub use http::{Http, HttpOptions};
 pub use provider::{ProviderOptions, SetupError, WireProvider};
 pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
 pub use secrecy::SecretString;
+pub use sigv4::AwsKeys;
 pub use vendors::{Setting, VENDORS, Vendor, vendor};
