@@ -247,13 +247,17 @@ impl Provider for WireProvider {
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
+        let mut batch = Batch::default();
+        for wish in self.vendor.protocol.unmet(&request) {
+            batch.push(Chunk::Unknown(wish));
+        }
         Box::pin(Answer {
             provider: self,
             model: request.model,
             sent: 0,
             state: State::Opening(Box::pin(self.open(request))),
             decoder: self.vendor.protocol.decoder(&self.vendor.quirks),
-            batch: Batch::default(),
+            batch,
             failed: None,
         })
     }
@@ -292,11 +296,7 @@ async fn check_head(response: HttpResponse, framing: Framing, now: SystemTime) -
         return Ok(body); // some servers forget the right type; the decoder will tell
     }
     let text = body.read_up_to(MOST_OF_AN_ERROR).await;
-    let parsed: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
-    match parsed.as_ref().and_then(|value| value.get("error")) {
-        Some(error) if !error.is_null() => Err(errors::from_error_value(error)),
-        _ => Err(errors::not_a_stream(status, content_type, &text)),
-    }
+    Err(errors::in_body(&text).unwrap_or_else(|| errors::not_a_stream(status, content_type, &text)))
 }
 
 /// Text is handed on at the latest when this much is waiting.
@@ -418,7 +418,7 @@ impl Reading {
 
     fn take(&mut self, piece: &[u8], decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
         if !self.seen_event {
-            let room = 256_usize.saturating_sub(self.start.len());
+            let room = 4_096_usize.saturating_sub(self.start.len());
             self.start.extend_from_slice(&piece[..piece.len().min(room)]);
         }
         let seen = &mut self.seen_event;
@@ -442,7 +442,9 @@ impl Reading {
         match last {
             Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => Err(err),
             _ if self.seen_event => Err(errors::cut(self.body.host())),
-            _ => Err(errors::not_a_stream(200, "no events", &self.start)),
+            _ => {
+                Err(errors::in_body(&self.start).unwrap_or_else(|| errors::not_a_stream(200, "no events", &self.start)))
+            }
         }
     }
 }

@@ -71,6 +71,21 @@ const BEDROCK: Vendor = Vendor {
     ..CHAT
 };
 
+const VERTEX: Vendor = Vendor {
+    id: "vertex",
+    protocol: Protocol::VertexAnthropic,
+    base_url: Some("https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"),
+    settings: &[
+        Setting { name: "region", env: "GOOGLE_CLOUD_LOCATION", default: Some("us-east5") },
+        Setting { name: "project", env: "GOOGLE_CLOUD_PROJECT", default: None },
+    ],
+    // What `gcloud auth print-access-token` prints.
+    key_env: Some("GOOGLE_OAUTH_ACCESS_TOKEN"),
+    list: None,
+    quirks: Quirks::NONE,
+    ..CHAT
+};
+
 /// All vendors, in the order they are listed.
 pub const VENDORS: &[Vendor] = &[
     Vendor {
@@ -85,9 +100,26 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "openai",
+        protocol: Protocol::OpenAiResponses,
+        base_url: Some("https://api.openai.com/v1"),
+        key_env: Some("OPENAI_API_KEY"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+    Vendor {
+        id: "openai-chat",
         base_url: Some("https://api.openai.com/v1"),
         key_env: Some("OPENAI_API_KEY"),
         quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor {
+        id: "gemini",
+        protocol: Protocol::Gemini,
+        base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
+        auth: Auth::Header("x-goog-api-key"),
+        key_env: Some("GEMINI_API_KEY"),
+        quirks: Quirks::NONE,
         ..CHAT
     },
     Vendor {
@@ -101,19 +133,12 @@ pub const VENDORS: &[Vendor] = &[
         quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
         ..CHAT
     },
+    VERTEX,
     Vendor {
-        id: "vertex",
-        protocol: Protocol::VertexAnthropic,
-        base_url: Some("https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"),
-        settings: &[
-            Setting { name: "region", env: "GOOGLE_CLOUD_LOCATION", default: Some("us-east5") },
-            Setting { name: "project", env: "GOOGLE_CLOUD_PROJECT", default: None },
-        ],
-        // What `gcloud auth print-access-token` prints.
-        key_env: Some("GOOGLE_OAUTH_ACCESS_TOKEN"),
-        list: None,
-        quirks: Quirks::NONE,
-        ..CHAT
+        id: "vertex-gemini",
+        protocol: Protocol::Gemini,
+        path: Some("/publishers/google/models/{model}:streamGenerateContent?alt=sse"),
+        ..VERTEX
     },
     BEDROCK,
     Vendor { id: "bedrock-converse", protocol: Protocol::BedrockConverse, ..BEDROCK },
@@ -135,7 +160,8 @@ pub const VENDORS: &[Vendor] = &[
         id: "deepseek",
         base_url: Some("https://api.deepseek.com/v1"),
         key_env: Some("DEEPSEEK_API_KEY"),
-        quirks: Quirks { reasoning_back: ReasoningBack::Content, ..Quirks::NONE },
+        // It knows JSON, but no schema.
+        quirks: Quirks { reasoning_back: ReasoningBack::Content, json_schema: false, ..Quirks::NONE },
         ..CHAT
     },
     Vendor {
@@ -148,6 +174,7 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "xai",
+        protocol: Protocol::OpenAiResponses,
         base_url: Some("https://api.x.ai/v1"),
         key_env: Some("XAI_API_KEY"),
         quirks: Quirks::NONE,

@@ -14,6 +14,7 @@ use super::{Batch, Unknowns};
 use crate::errors;
 use crate::framing::Event;
 
+pub(super) use encode::samples;
 pub use encode::{encode, encode_hosted};
 
 /// Reads one answer.
