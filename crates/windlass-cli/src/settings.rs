@@ -31,6 +31,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "rules.ask", kind: Kind::Texts, doc: "Calls that always need approval." },
     Key { name: "rules.deny", kind: Kind::Texts, doc: "Calls that are forbidden; `tool` alone hides the tool." },
     Key { name: "providers.*.base_url", kind: Kind::Text, doc: "Another address of a vendor." },
+    Key {
+        name: "providers.*.context_window",
+        kind: Kind::Number,
+        doc: "Tokens a local server is to hold, where it can be told; the default is at most 32768.",
+    },
     Key { name: "providers.*.region", kind: Kind::Text, doc: "Where a cloud vendor's models run." },
     Key { name: "providers.*.project", kind: Kind::Text, doc: "The project a cloud vendor bills." },
     Key { name: "providers.*.api_version", kind: Kind::Text, doc: "The version of a vendor's interface." },

@@ -19,10 +19,11 @@ use windlass_host::secret::{Credentials, KnownSecrets, Secret};
 use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
+use windlass_providers::auth::Auth;
 use windlass_providers::cassette::Row;
 use windlass_providers::{
-    Http, HttpOptions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider, SecretString, Setting,
-    SetupError, Vendor, WireProvider, with_tools,
+    AwsKeys, Http, HttpOptions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider, SecretString,
+    Setting, SetupError, Vendor, WireProvider, with_tools,
 };
 
 use crate::exit;
@@ -93,6 +94,12 @@ fn provider(
             let mut options = ProviderOptions {
                 base_url: base_url.clone(),
                 key: key(settings, vendor, credentials),
+                aws: aws_keys(vendor),
+                context_window: settings
+                    .layers
+                    .number(&Settings::named("providers", vendor.id, "context_window"))
+                    .map(|tokens| tokens.max(0.0) as u64)
+                    .filter(|tokens| *tokens > 0),
                 settings: vendor_settings(settings, vendor),
                 ..ProviderOptions::new(http(settings)?)
             };
@@ -157,6 +164,19 @@ pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credential
     let from_env = variable.and_then(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty());
     let key = from_env.or_else(|| credentials.get(vendor.id).map(|secret| secret.expose().to_owned()));
     key.map(|key| SecretString::from(key.trim().to_owned()))
+}
+
+/// The keys that sign requests, from the variables that usually hold them.
+fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    if !matches!(vendor.auth, Auth::SigV4(_)) {
+        return None;
+    }
+    Some(AwsKeys {
+        access_key: variable("AWS_ACCESS_KEY_ID")?,
+        secret_key: variable("AWS_SECRET_ACCESS_KEY")?.into(),
+        session_token: variable("AWS_SESSION_TOKEN").map(SecretString::from),
+    })
 }
 
 /// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.

@@ -122,6 +122,11 @@ const PROTOCOLS: &[(&str, Protocol)] = &[
     ("openai.chat", Protocol::OpenAiChat),
     ("openai.responses", Protocol::OpenAiResponses),
     ("gemini.generate", Protocol::Gemini),
+    ("ollama.chat", Protocol::OllamaChat),
+    ("bedrock.converse", Protocol::BedrockConverse),
+    ("bedrock.anthropic", Protocol::BedrockAnthropic),
+    // The answers are those of the first row; only the requests differ.
+    ("anthropic.messages", Protocol::VertexAnthropic),
 ];
 
 /// What rows call a protocol.

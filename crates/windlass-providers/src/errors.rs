@@ -42,6 +42,33 @@ pub(crate) fn cut(host: &str) -> ProviderError {
     error(ProviderErrorKind::Network { transient: true }, message, None)
 }
 
+/// A request that is larger than the window of the model, and was not sent.
+pub(crate) fn does_not_fit(vendor: &str, model: &str, needed: u64, window: u64) -> ProviderError {
+    let message = format!(
+        "the request takes about {needed} tokens and `{model}` has a window of {window}; it was not sent, because the \
+         server would drop its beginning. Shorten it, or set `providers.{vendor}.context_window` if the model can \
+         hold more"
+    );
+    error(ProviderErrorKind::ContextLength, message, None)
+}
+
+/// A vendor without a list of models, or with one that cannot be read.
+pub(crate) fn no_list(vendor: &str) -> ProviderError {
+    error(ProviderErrorKind::InvalidResponse, format!("`{vendor}` does not say which models it has"), None)
+}
+
+/// A question that took too long.
+pub(crate) fn no_answer(url: &reqwest::Url, limit: Duration) -> ProviderError {
+    let host = url.host_str().unwrap_or("the server");
+    let message = format!("`{host}` did not say what it serves within {} s", limit.as_secs());
+    error(ProviderErrorKind::Network { transient: true }, message, None)
+}
+
+/// Keys that make no header.
+pub(crate) fn unusable_key(err: &crate::auth::BadKey) -> ProviderError {
+    error(ProviderErrorKind::Authentication, err.to_string(), None)
+}
+
 /// An answer that should have been an event stream and is not.
 pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> ProviderError {
     let message = if body.is_empty() {
@@ -92,10 +119,11 @@ pub(crate) fn from_error_value(value: &Value) -> ProviderError {
     in_stream(found.kind.as_deref().unwrap_or_default(), found.code.as_deref().unwrap_or_default(), &message)
 }
 
-/// The error in an answer that is a list of documents instead of an event stream.
-pub(crate) fn in_list(data: &str) -> Option<ProviderError> {
-    let list: Vec<Value> = serde_json::from_str(data).ok()?;
-    list.iter().find_map(|value| value.get("error").filter(|error| !error.is_null())).map(from_error_value)
+/// The error in a body that is one document, or a list of them, instead of an event stream.
+pub(crate) fn in_body(body: &[u8]) -> Option<ProviderError> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let all = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    all.iter().find_map(|value| value.get("error").filter(|error| !error.is_null())).map(from_error_value)
 }
 
 /// An answer that its own server calls unusable. It may turn out better when it is asked for again.
@@ -328,6 +356,24 @@ mod tests {
             "overloaded",
         );
         check(302, "", &K::InvalidResponse, "");
+        let google = |code: u16, message: &str| format!(r#"[{{"error":{{"code":{code},"message":"{message}"}}}}]"#);
+        check(400, &google(400, "API key not valid. Pass a valid one."), &K::Authentication, "not valid");
+        check(404, &google(404, "models/x is not found"), &K::ModelNotFound, "models/x");
+        let long = "The input token count (9) exceeds the maximum number of tokens allowed (8).";
+        check(400, &google(400, long), &K::ContextLength, "allowed (8)");
+        let wait = r#"{"error":{"code":429,"message":"quota","details":[{"@type":"x"},{"retryDelay":"28.5s"}]}}"#;
+        check(429, wait, &K::RateLimited { retry_after: Some(Duration::from_millis(28_500)) }, "quota");
+        let never = r#"{"error":{"message":"quota","details":[{"retryDelay":"-1s"}]}}"#;
+        check(429, never, &K::RateLimited { retry_after: None }, "quota");
+    }
+
+    #[test]
+    fn a_body_that_is_an_error_says_so_alone_or_in_a_list() {
+        let kind = |body: &str| in_body(body.as_bytes()).map(|err| err.kind.word());
+        assert_eq!(kind(r#"{"error":{"code":503,"message":"x"}}"#), Some("unavailable"));
+        assert_eq!(kind(r#"[{"candidates":[]},{"error":{"code":429,"message":"x"}}]"#), Some("rate_limited"));
+        assert_eq!(kind(r#"[{"error":null}]"#), None);
+        assert_eq!((kind("[]"), kind("half {"), kind("7")), (None, None, None));
     }
 
     #[test]
@@ -336,6 +382,8 @@ mod tests {
         assert_eq!(in_stream("overloaded_error", "", "x").kind, K::Unavailable { retry_after: None });
         assert_eq!(in_stream("rate_limit_error", "", "x").kind, K::RateLimited { retry_after: None });
         assert_eq!(in_stream("invalid_request_error", "", "prompt is too long").kind, K::ContextLength);
+        assert_eq!(in_stream("", "invalid_prompt", "x").kind, K::InvalidRequest);
+        assert_eq!(in_stream("", "server_error", "x").kind, K::Unavailable { retry_after: None });
         let value = serde_json::json!({ "code": 502, "message": "upstream", "metadata": { "raw": "why" } });
         let err = from_error_value(&value);
         assert_eq!((err.kind, err.status), (K::Unavailable { retry_after: None }, Some(502)));

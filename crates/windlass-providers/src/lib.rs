@@ -17,9 +17,11 @@ pub mod json_action;
 #[cfg(test)]
 mod loopback;
 pub mod models;
+pub mod probe;
 pub mod protocol;
 pub mod provider;
 pub mod scripted;
+pub mod sigv4;
 pub mod sse;
 pub mod think;
 mod tls;
@@ -31,4 +33,5 @@ pub use json_action::{JsonActions, with_tools};
 pub use provider::{ProviderOptions, SetupError, WireProvider};
 pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
 pub use secrecy::SecretString;
+pub use sigv4::AwsKeys;
 pub use vendors::{Setting, VENDORS, Vendor, vendor};

@@ -35,6 +35,8 @@ pub fn table_date() -> &'static str {
 /// The facts of a vendor's model; the longest matching name wins.
 #[must_use]
 pub fn lookup(vendor: &str, model: &str) -> Option<ModelFacts> {
+    // The same vendor by another door.
+    let vendor = if vendor == "openai-chat" { "openai" } else { vendor };
     let of_vendor = TABLE.lines().filter_map(|line| line.strip_prefix(vendor)?.starts_with(',').then_some(line));
     let row = of_vendor.filter_map(parse).filter(|row| names(row.name, model)).max_by_key(|row| row.name.len())?;
     Some(ModelFacts {
@@ -95,6 +97,10 @@ mod tests {
         check("openai", "gpt-5-2025-08-07", Some(1_250_000));
         check("openai", "gpt-5.9", None);
         check("openai", "claude-opus-4-5", None);
+        check("openai-chat", "gpt-5-mini", Some(250_000));
+        check("gemini", "gemini-2.5-flash-lite", Some(100_000));
+        check("gemini", "gemini-3.1-pro-preview", Some(4_000_000));
+        check("gemini", "gemini-2.5", None);
         check("open", "gpt-5", None);
         check("openrouter", "anthropic/claude-sonnet-4.5:beta", Some(3_000_000));
         check("anthropic", "", None);

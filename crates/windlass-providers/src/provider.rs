@@ -2,21 +2,27 @@
 //! Neighbouring pieces that arrived together become one chunk. It never retries and holds nothing back longer than
 //! the network does.
 
+mod ask;
+
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::Stream;
+use reqwest::Url;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Sleep;
 use windlass_core::budget::Price;
+use windlass_core::message::Part;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::{BoxFuture, BoxStream};
 
-use crate::auth::BadKey;
+use self::ask::{Known, lock};
+use crate::auth::{Auth, BadKey};
 use crate::cassette::{self, Label};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::errors;
@@ -24,6 +30,7 @@ use crate::framing::{Framer, Framing};
 use crate::http::{Http, HttpBody, HttpError, HttpResponse};
 use crate::models;
 use crate::protocol::{Batch, Decoder, Protocol};
+use crate::sigv4::{self, AwsKeys, ToSign};
 use crate::vendors::Vendor;
 
 /// What a provider needs beside its vendor.
@@ -33,6 +40,10 @@ pub struct ProviderOptions {
     pub base_url: Option<String>,
     /// The key; a local server may need none.
     pub key: Option<SecretString>,
+    /// Keys that sign requests, for a vendor that wants signatures and no key.
+    pub aws: Option<AwsKeys>,
+    /// The window to use with a server that can be told.
+    pub context_window: Option<u64>,
     /// Values for the vendor's address ([`Vendor::settings`]), by name.
     pub settings: BTreeMap<String, String>,
     /// The time, for dates in answers and for signatures.
@@ -45,7 +56,15 @@ impl ProviderOptions {
     /// Nothing but the network: the vendor's own address and no key.
     #[must_use]
     pub fn new(http: Http) -> Self {
-        Self { base_url: None, key: None, settings: BTreeMap::new(), now: SystemTime::now, http }
+        Self {
+            base_url: None,
+            key: None,
+            aws: None,
+            context_window: None,
+            settings: BTreeMap::new(),
+            now: SystemTime::now,
+            http,
+        }
     }
 }
 
@@ -93,6 +112,12 @@ pub struct WireProvider {
     endpoint: Endpoint,
     headers: HeaderMap,
     key: Option<SecretString>,
+    /// Who signs, and for which region and service.
+    signer: Option<(AwsKeys, String, &'static str)>,
+    /// The window the person chose.
+    context_window: Option<u64>,
+    /// What servers said about their models.
+    known: Mutex<BTreeMap<String, Known>>,
     now: fn() -> SystemTime,
     http: Http,
 }
@@ -126,8 +151,15 @@ impl WireProvider {
         if vendor.protocol == Protocol::AnthropicMessages {
             headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
         }
+        let signer = match (vendor.auth, options.aws) {
+            (Auth::SigV4(service), Some(keys)) if key.is_none() => {
+                Some((keys, values.get("region").cloned().unwrap_or_default(), service))
+            }
+            _ => None,
+        };
         match (&key, vendor.key_env) {
             (Some(key), _) => vendor.auth.apply(&mut headers, key)?,
+            (None, _) if signer.is_some() => {}
             // A server on this machine is somebody's own gateway or a test; it says itself whether it wants a key.
             (None, Some(env)) if !endpoint.is_loopback() => {
                 return Err(SetupError::MissingKey { vendor: vendor.id, env });
@@ -140,7 +172,8 @@ impl WireProvider {
             framing: cassette::framing_word(vendor.protocol.framing()),
             key: key.clone(),
         });
-        Ok(Self { vendor, endpoint, headers, key, now: options.now, http })
+        let (context_window, known) = (options.context_window, Mutex::default());
+        Ok(Self { vendor, endpoint, headers, key, signer, context_window, known, now: options.now, http })
     }
 
     /// Where requests go.
@@ -149,18 +182,45 @@ impl WireProvider {
         &self.endpoint
     }
 
-    async fn open(&self, request: Request<'_>) -> Result<HttpBody, ProviderError> {
-        let body = Bytes::from(self.vendor.protocol.encode(&request, &self.vendor.quirks));
+    /// Sends a request; gives the body of the answer and how much text was sent.
+    async fn open(&self, request: Request<'_>) -> Result<(HttpBody, usize), ProviderError> {
+        let mut quirks = self.vendor.quirks;
+        let known = if self.vendor.probe.truncates() { Some(self.ask_once(request.model).await?) } else { None };
+        quirks.window = known.as_ref().and_then(|known| known.facts.context_window);
+        let body = Bytes::from(self.vendor.protocol.encode(&request, &quirks));
+        let text = text_bytes(&request, body.len());
+        if let (Some(known), Some(window)) = (known, quirks.window) {
+            let (needed, least) = (known.estimator.tokens(text), request.max_output.min(LEAST_ANSWER));
+            if needed.saturating_add(least) > window {
+                return Err(errors::does_not_fit(self.vendor.id, request.model, needed, window));
+            }
+        }
         let url = self.endpoint.url(request.model);
-        let response = self.http.post(&url, self.headers.clone(), body).await?;
-        check_head(response, self.vendor.protocol.framing(), (self.now)()).await
+        let headers = self.signed("POST", &url, &body)?;
+        let response = self.http.post(&url, headers, body).await?;
+        Ok((check_head(response, self.vendor.protocol.framing(), (self.now)()).await?, text))
+    }
+
+    /// The headers of a request, with its signature where one is wanted.
+    fn signed(&self, method: &str, url: &Url, body: &[u8]) -> Result<HeaderMap, ProviderError> {
+        let mut headers = self.headers.clone();
+        if let Some((keys, region, service)) = &self.signer {
+            let request = ToSign { method, url, headers: &[("content-type", "application/json")], body };
+            for (name, value) in sigv4::sign(request, keys, region, service, (self.now)()) {
+                let mut value = HeaderValue::from_str(&value).map_err(|_| errors::unusable_key(&BadKey))?;
+                value.set_sensitive(true);
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        }
+        Ok(headers)
     }
 
     fn hide_key(&self, err: ProviderError) -> ProviderError {
-        match &self.key {
-            Some(key) => errors::hide(err, key.expose_secret().trim()),
-            None => err,
-        }
+        let signer = self.signer.as_ref();
+        let secret = signer.map(|(keys, ..)| &keys.secret_key);
+        let token = signer.and_then(|(keys, ..)| keys.session_token.as_ref());
+        let all = [self.key.as_ref(), secret, token].into_iter().flatten();
+        all.fold(err, |err, secret| errors::hide(err, secret.expose_secret().trim()))
     }
 }
 
@@ -179,11 +239,18 @@ impl Provider for WireProvider {
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
+        if let Some(known) = lock(&self.known).get(model) {
+            return known.facts.clone();
+        }
         let compatible = self.vendor.base_url.is_none();
         if self.vendor.local || (compatible && self.endpoint.is_loopback()) {
             return ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() };
         }
         models::lookup(self.vendor.id, model).unwrap_or_default()
+    }
+
+    fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
+        Box::pin(async move { Ok(self.ask_once(model).await?.facts) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
@@ -193,12 +260,30 @@ impl Provider for WireProvider {
         }
         Box::pin(Answer {
             provider: self,
+            model: request.model,
+            sent: 0,
             state: State::Opening(Box::pin(self.open(request))),
             decoder: self.vendor.protocol.decoder(&self.vendor.quirks),
             batch,
             failed: None,
         })
     }
+}
+
+/// Room that a request has to leave for the answer.
+const LEAST_ANSWER: u64 = 256;
+/// How much of a body is text. Pictures are counted by their size on screen, of which an eighth is a generous bound.
+fn text_bytes(request: &Request<'_>, body: usize) -> usize {
+    let pictures: usize = request
+        .history
+        .iter()
+        .flat_map(|entry| &entry.parts)
+        .map(|part| match part {
+            Part::Image { data, .. } => data.len(),
+            _ => 0,
+        })
+        .sum();
+    body.saturating_sub(pictures) + pictures / 8
 }
 
 /// How much of an answer that is not a stream is read.
@@ -218,11 +303,7 @@ async fn check_head(response: HttpResponse, framing: Framing, now: SystemTime) -
         return Ok(body); // some servers forget the right type; the decoder will tell
     }
     let text = body.read_up_to(MOST_OF_AN_ERROR).await;
-    let parsed: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
-    match parsed.as_ref().and_then(|value| value.get("error")) {
-        Some(error) if !error.is_null() => Err(errors::from_error_value(error)),
-        _ => Err(errors::not_a_stream(status, content_type, &text)),
-    }
+    Err(errors::in_body(&text).unwrap_or_else(|| errors::not_a_stream(status, content_type, &text)))
 }
 
 /// Text is handed on at the latest when this much is waiting.
@@ -235,6 +316,9 @@ const LINGER: Duration = Duration::from_millis(250);
 /// The answer as a stream.
 struct Answer<'a> {
     provider: &'a WireProvider,
+    model: &'a str,
+    /// How much text was sent.
+    sent: usize,
     state: State<'a>,
     decoder: Decoder,
     batch: Batch,
@@ -243,7 +327,7 @@ struct Answer<'a> {
 }
 
 enum State<'a> {
-    Opening(BoxFuture<'a, Result<HttpBody, ProviderError>>),
+    Opening(BoxFuture<'a, Result<(HttpBody, usize), ProviderError>>),
     Reading(Box<Reading>),
     Over,
 }
@@ -266,13 +350,17 @@ impl Stream for Answer<'_> {
             // The end is held until the body is over, so that the connection is free for the next request by then.
             let hold = this.batch.len() == 1 && this.decoder.ended() && matches!(this.state, State::Reading(_));
             if !hold && let Some(chunk) = this.batch.pop() {
+                if let Chunk::Usage(usage) = &chunk {
+                    this.provider.learn(this.model, this.sent, usage.total_input());
+                }
                 return Poll::Ready(Some(Ok(chunk)));
             }
             match &mut this.state {
                 State::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
-                    Ok(body) => {
-                        this.state =
-                            State::Reading(Box::new(Reading::new(body, this.provider.vendor.protocol.framing())))
+                    Ok((body, sent)) => {
+                        this.sent = sent;
+                        let framing = this.provider.vendor.protocol.framing();
+                        this.state = State::Reading(Box::new(Reading::new(body, framing)));
                     }
                     Err(err) => this.end(Some(err)),
                 },
@@ -337,7 +425,7 @@ impl Reading {
 
     fn take(&mut self, piece: &[u8], decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
         if !self.seen_event {
-            let room = 256_usize.saturating_sub(self.start.len());
+            let room = 4_096_usize.saturating_sub(self.start.len());
             self.start.extend_from_slice(&piece[..piece.len().min(room)]);
         }
         let seen = &mut self.seen_event;
@@ -361,7 +449,9 @@ impl Reading {
         match last {
             Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => Err(err),
             _ if self.seen_event => Err(errors::cut(self.body.host())),
-            _ => Err(errors::not_a_stream(200, "no events", &self.start)),
+            _ => {
+                Err(errors::in_body(&self.start).unwrap_or_else(|| errors::not_a_stream(200, "no events", &self.start)))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! no code. Nothing in this file acts.
 
 use crate::auth::Auth;
+use crate::probe::Probe;
 use crate::protocol::{MaxTokensField, Protocol, Quirks, ReasoningBack};
 
 /// Somebody who serves models.
@@ -23,6 +24,10 @@ pub struct Vendor {
     pub key_env: Option<&'static str>,
     /// It runs on the person's own machine: no key, no price.
     pub local: bool,
+    /// How it is asked about a model.
+    pub probe: Probe,
+    /// The path of its list of models.
+    pub list: Option<&'static str>,
     /// What it does differently.
     pub quirks: Quirks,
 }
@@ -47,10 +52,39 @@ const CHAT: Vendor = Vendor {
     auth: Auth::Bearer,
     key_env: None,
     local: false,
+    probe: Probe::None,
+    list: Some("/models"),
     quirks: Quirks { think_tags: true, ..Quirks::NONE },
 };
 
 const LOCAL: Vendor = Vendor { local: true, ..CHAT };
+
+const BEDROCK: Vendor = Vendor {
+    id: "bedrock",
+    protocol: Protocol::BedrockAnthropic,
+    base_url: Some("https://bedrock-runtime.{region}.amazonaws.com"),
+    settings: &[Setting { name: "region", env: "AWS_REGION", default: Some("us-east-1") }],
+    auth: Auth::SigV4("bedrock"),
+    key_env: Some("AWS_BEARER_TOKEN_BEDROCK"),
+    list: None,
+    quirks: Quirks::NONE,
+    ..CHAT
+};
+
+const VERTEX: Vendor = Vendor {
+    id: "vertex",
+    protocol: Protocol::VertexAnthropic,
+    base_url: Some("https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"),
+    settings: &[
+        Setting { name: "region", env: "GOOGLE_CLOUD_LOCATION", default: Some("us-east5") },
+        Setting { name: "project", env: "GOOGLE_CLOUD_PROJECT", default: None },
+    ],
+    // What `gcloud auth print-access-token` prints.
+    key_env: Some("GOOGLE_OAUTH_ACCESS_TOKEN"),
+    list: None,
+    quirks: Quirks::NONE,
+    ..CHAT
+};
 
 /// All vendors, in the order they are listed.
 pub const VENDORS: &[Vendor] = &[
@@ -60,6 +94,7 @@ pub const VENDORS: &[Vendor] = &[
         base_url: Some("https://api.anthropic.com"),
         auth: Auth::Header("x-api-key"),
         key_env: Some("ANTHROPIC_API_KEY"),
+        list: Some("/v1/models"),
         quirks: Quirks::NONE,
         ..CHAT
     },
@@ -87,6 +122,26 @@ pub const VENDORS: &[Vendor] = &[
         quirks: Quirks::NONE,
         ..CHAT
     },
+    Vendor {
+        id: "azure",
+        // The deployment's name stands in the place of the model's.
+        path: Some("/openai/deployments/{model}/chat/completions?api-version={api_version}"),
+        settings: &[Setting { name: "api_version", env: "AZURE_OPENAI_API_VERSION", default: Some("2024-10-21") }],
+        auth: Auth::Header("api-key"),
+        key_env: Some("AZURE_OPENAI_API_KEY"),
+        list: None,
+        quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        ..CHAT
+    },
+    VERTEX,
+    Vendor {
+        id: "vertex-gemini",
+        protocol: Protocol::Gemini,
+        path: Some("/publishers/google/models/{model}:streamGenerateContent?alt=sse"),
+        ..VERTEX
+    },
+    BEDROCK,
+    Vendor { id: "bedrock-converse", protocol: Protocol::BedrockConverse, ..BEDROCK },
     Vendor {
         id: "openrouter",
         base_url: Some("https://openrouter.ai/api/v1"),
@@ -126,15 +181,32 @@ pub const VENDORS: &[Vendor] = &[
         ..CHAT
     },
     Vendor { id: "together", base_url: Some("https://api.together.xyz/v1"), key_env: Some("TOGETHER_API_KEY"), ..CHAT },
-    Vendor { id: "ollama", base_url: Some("http://127.0.0.1:11434/v1"), ..LOCAL },
-    Vendor { id: "lmstudio", base_url: Some("http://127.0.0.1:1234/v1"), ..LOCAL },
-    Vendor { id: "llama.cpp", base_url: Some("http://127.0.0.1:8080/v1"), ..LOCAL },
-    Vendor { id: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), ..LOCAL },
+    Vendor {
+        id: "zhipu",
+        base_url: Some("https://open.bigmodel.cn/api/paas/v4"),
+        key_env: Some("ZHIPU_API_KEY"),
+        // It reports usage unasked.
+        quirks: Quirks { stream_usage: false, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor { id: "litellm", key_env: Some("LITELLM_API_KEY"), ..CHAT },
+    Vendor {
+        id: "ollama",
+        protocol: Protocol::OllamaChat,
+        base_url: Some("http://127.0.0.1:11434"),
+        probe: Probe::OllamaShow,
+        list: Some("/api/tags"),
+        ..LOCAL
+    },
+    Vendor { id: "lmstudio", base_url: Some("http://127.0.0.1:1234/v1"), probe: Probe::LmStudio, ..LOCAL },
+    Vendor { id: "llama.cpp", base_url: Some("http://127.0.0.1:8080/v1"), probe: Probe::LlamaProps, ..LOCAL },
+    Vendor { id: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), probe: Probe::Models, ..LOCAL },
     CHAT,
     Vendor {
         id: "anthropic-compatible",
         protocol: Protocol::AnthropicMessages,
         auth: Auth::Header("x-api-key"),
+        list: Some("/v1/models"),
         quirks: Quirks::NONE,
         ..CHAT
     },
@@ -157,7 +229,11 @@ mod tests {
         for (at, vendor) in VENDORS.iter().enumerate() {
             assert!(VENDORS[..at].iter().all(|other| other.id != vendor.id), "{}", vendor.id);
             if let Some(base) = vendor.base_url {
-                let endpoint = Endpoint::new(base, vendor.protocol).unwrap();
+                let values =
+                    vendor.settings.iter().map(|it| (it.name.to_owned(), it.default.unwrap_or("x").to_owned()));
+                let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
+                let endpoint = Endpoint::with_path(base, path, &values.collect()).unwrap();
+                assert!(!endpoint.url("m").as_str().contains(['{', '%']), "{}", endpoint.url("m"));
                 assert_eq!(endpoint.is_loopback(), vendor.local, "{}", vendor.id);
                 assert_eq!(vendor.key_env.is_none(), vendor.local, "{}", vendor.id);
             }

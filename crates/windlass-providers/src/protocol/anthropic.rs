@@ -14,8 +14,8 @@ use super::{Batch, Unknowns};
 use crate::errors;
 use crate::framing::Event;
 
-pub use encode::encode;
 pub(super) use encode::samples;
+pub use encode::{encode, encode_hosted};
 
 /// Reads one answer.
 #[derive(Debug, Default)]

@@ -116,7 +116,7 @@ mod tests {
             Protocol::OpenAiChat => {
                 json!({ "id": "c", "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": null }] })
             }
-            other => panic!("{other:?} has no deltas with the same surroundings"),
+            other => unreachable!("{other:?} has no frames"),
         }
     }
 

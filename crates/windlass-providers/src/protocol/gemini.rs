@@ -130,13 +130,16 @@ impl Decoder {
         match serde_json::from_str::<Wire<'_>>(&event.data) {
             Ok(wire) => self.read(&wire, out),
             Err(_) if matches!(event.data.trim(), "[DONE]" | "") => Ok(()),
-            Err(err) => match mend_surrogates(&event.data) {
-                Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
-                    Ok(wire) => self.read(&wire, out),
-                    Err(err) => Err(errors::not_an_event(&event.data, &err)),
-                },
-                None => Err(errors::in_list(&event.data).unwrap_or_else(|| errors::not_an_event(&event.data, &err))),
-            },
+            Err(err) => {
+                match mend_surrogates(&event.data) {
+                    Some(mended) => match serde_json::from_str::<Wire<'_>>(&mended) {
+                        Ok(wire) => self.read(&wire, out),
+                        Err(err) => Err(errors::not_an_event(&event.data, &err)),
+                    },
+                    None => Err(errors::in_body(event.data.as_bytes())
+                        .unwrap_or_else(|| errors::not_an_event(&event.data, &err))),
+                }
+            }
         }
     }
 

@@ -2,8 +2,11 @@
 //! What differs between vendors of one protocol is data ([`Quirks`]).
 
 pub mod anthropic;
+pub mod bedrock;
+pub mod converse;
 mod frame;
 pub mod gemini;
+pub mod ollama;
 pub mod openai_chat;
 pub mod openai_responses;
 mod wire;
@@ -27,6 +30,14 @@ pub enum Protocol {
     OpenAiResponses,
     /// generateContent: candidates made of parts.
     Gemini,
+    /// Ollama's own chat, one document a line.
+    OllamaChat,
+    /// Messages inside Bedrock's binary framing.
+    BedrockAnthropic,
+    /// Messages as Google Cloud hosts them.
+    VertexAnthropic,
+    /// Bedrock's own form for all its models.
+    BedrockConverse,
 }
 
 /// What vendors of one protocol do differently.
@@ -44,6 +55,8 @@ pub struct Quirks {
     pub cache_marks: bool,
     /// The server holds a chat completion to a JSON Schema; one that does not is asked for JSON and told the schema.
     pub json_schema: bool,
+    /// The window the server is to make, where it has to be told: what was asked of it before.
+    pub window: Option<u64>,
 }
 
 impl Quirks {
@@ -55,6 +68,7 @@ impl Quirks {
         stream_usage: true,
         cache_marks: true,
         json_schema: true,
+        window: None,
     };
 }
 
@@ -87,6 +101,10 @@ impl Protocol {
             Self::OpenAiChat => openai_chat::encode(request, quirks),
             Self::OpenAiResponses => openai_responses::encode(request, quirks),
             Self::Gemini => gemini::encode(request, quirks),
+            Self::OllamaChat => ollama::encode(request, quirks),
+            Self::BedrockAnthropic => bedrock::encode(request, quirks),
+            Self::VertexAnthropic => anthropic::encode_hosted(request, quirks, "vertex-2023-10-16", true),
+            Self::BedrockConverse => converse::encode(request, quirks),
         }
     }
 
@@ -98,6 +116,10 @@ impl Protocol {
             Self::OpenAiChat => "/chat/completions",
             Self::OpenAiResponses => "/responses",
             Self::Gemini => "/v1beta/models/{model}:streamGenerateContent?alt=sse",
+            Self::OllamaChat => "/api/chat",
+            Self::BedrockAnthropic => "/model/{model}/invoke-with-response-stream",
+            Self::VertexAnthropic => "/publishers/anthropic/models/{model}:streamRawPredict",
+            Self::BedrockConverse => "/model/{model}/converse-stream",
         }
     }
 
@@ -105,7 +127,13 @@ impl Protocol {
     #[must_use]
     pub fn framing(self) -> Framing {
         match self {
-            Self::AnthropicMessages | Self::OpenAiChat | Self::OpenAiResponses | Self::Gemini => Framing::Sse,
+            Self::AnthropicMessages
+            | Self::OpenAiChat
+            | Self::OpenAiResponses
+            | Self::Gemini
+            | Self::VertexAnthropic => Framing::Sse,
+            Self::OllamaChat => Framing::JsonLines,
+            Self::BedrockAnthropic | Self::BedrockConverse => Framing::AwsEventStream,
         }
     }
 
@@ -121,7 +149,7 @@ impl Protocol {
         let model = request.model;
         let by_name = match self {
             Self::OpenAiResponses | Self::OpenAiChat => !openai_responses::reasons(model),
-            Self::AnthropicMessages => anthropic::samples(request),
+            Self::AnthropicMessages | Self::BedrockAnthropic | Self::VertexAnthropic => anthropic::samples(request),
             _ => true,
         };
         if options.temperature.is_some() && !by_name {
@@ -142,10 +170,13 @@ impl Protocol {
     #[must_use]
     pub fn decoder(self, quirks: &Quirks) -> Decoder {
         match self {
-            Self::AnthropicMessages => Decoder::Anthropic(anthropic::Decoder::default()),
+            Self::AnthropicMessages | Self::VertexAnthropic => Decoder::Anthropic(anthropic::Decoder::default()),
             Self::OpenAiChat => Decoder::OpenAiChat(Box::new(openai_chat::Decoder::new(quirks))),
             Self::OpenAiResponses => Decoder::OpenAiResponses(openai_responses::Decoder::default()),
             Self::Gemini => Decoder::Gemini(gemini::Decoder::default()),
+            Self::OllamaChat => Decoder::Ollama(ollama::Decoder::new(quirks)),
+            Self::BedrockAnthropic => Decoder::Bedrock(bedrock::Decoder::default()),
+            Self::BedrockConverse => Decoder::Converse(converse::Decoder::default()),
         }
     }
 }
@@ -161,6 +192,12 @@ pub enum Decoder {
     OpenAiResponses(openai_responses::Decoder),
     /// See [`gemini::Decoder`].
     Gemini(gemini::Decoder),
+    /// See [`ollama::Decoder`].
+    Ollama(ollama::Decoder),
+    /// See [`bedrock::Decoder`].
+    Bedrock(bedrock::Decoder),
+    /// See [`converse::Decoder`].
+    Converse(converse::Decoder),
 }
 
 impl Decoder {
@@ -171,6 +208,9 @@ impl Decoder {
             Self::OpenAiChat(decoder) => decoder.event(event, out),
             Self::OpenAiResponses(decoder) => decoder.event(event, out),
             Self::Gemini(decoder) => decoder.event(event, out),
+            Self::Ollama(decoder) => decoder.event(event, out),
+            Self::Bedrock(decoder) => decoder.event(event, out),
+            Self::Converse(decoder) => decoder.event(event, out),
         }
     }
 
@@ -182,6 +222,9 @@ impl Decoder {
             Self::OpenAiChat(decoder) => decoder.finish(out),
             Self::OpenAiResponses(decoder) => decoder.finish(out),
             Self::Gemini(decoder) => decoder.finish(out),
+            Self::Ollama(decoder) => decoder.finish(out),
+            Self::Bedrock(decoder) => decoder.finish(out),
+            Self::Converse(decoder) => decoder.finish(out),
         }
     }
 
@@ -193,6 +236,9 @@ impl Decoder {
             Self::OpenAiChat(decoder) => decoder.ended(),
             Self::OpenAiResponses(decoder) => decoder.ended(),
             Self::Gemini(decoder) => decoder.ended(),
+            Self::Ollama(decoder) => decoder.ended(),
+            Self::Bedrock(decoder) => decoder.ended(),
+            Self::Converse(decoder) => decoder.ended(),
         }
     }
 }
@@ -297,3 +343,6 @@ impl Unknowns {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "wire_cases.rs"]
+mod wire_cases;

@@ -19,6 +19,16 @@ const LEAST_THINKING: u64 = 1_024;
 /// The body of a request. Messages come before everything that may change from step to step, so that the bytes up
 /// to the last cache mark are the same in the next request.
 pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
+    body(request, quirks, None, true)
+}
+
+/// The body of a request to a cloud that hosts the models: it names a version of its own and no model, which stands
+/// in the address, as does with some that the answer is a stream.
+pub fn encode_hosted(request: &Request<'_>, quirks: &Quirks, version: &str, stream: bool) -> Vec<u8> {
+    body(request, quirks, Some(version), stream)
+}
+
+fn body(request: &Request<'_>, quirks: &Quirks, hosted: Option<&str>, stream: bool) -> Vec<u8> {
     let messages: Vec<Arc<[u8]>> = request
         .history
         .iter()
@@ -30,7 +40,10 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
 
     let mut body = Vec::with_capacity(size + 512);
     body.push(b'{');
-    write_field(&mut body, "model", request.model);
+    match hosted {
+        Some(version) => write_field(&mut body, "anthropic_version", version),
+        None => write_field(&mut body, "model", request.model),
+    }
     let system = !request.system.trim().is_empty();
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
@@ -52,7 +65,7 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         push_marked(&mut body, bytes, b"}]}", quirks.cache_marks && at + 1 == messages.len());
     }
     body.push(b']');
-    settings(&mut body, request);
+    settings(&mut body, request, stream);
     body.push(b'}');
     body
 }
@@ -69,9 +82,11 @@ fn push_marked(body: &mut Vec<u8>, segment: &[u8], closing: &[u8], mark: bool) {
     }
 }
 
-fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
+fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
     write_field(body, "max_tokens", &request.max_output);
-    write_field(body, "stream", &true);
+    if stream {
+        write_field(body, "stream", &true);
+    }
     let options = request.options;
     if !options.stop.is_empty() {
         write_field(body, "stop_sequences", &options.stop);
