@@ -3,6 +3,7 @@
 
 mod floor;
 mod pattern;
+mod shell;
 
 use std::fmt;
 use std::str::FromStr;
@@ -144,7 +145,12 @@ impl Rule {
             Touch::Execute { command } if self.verdict == Verdict::Allow => {
                 floor::is_plain(command) && pattern::command_match(pattern, command)
             }
-            Touch::Execute { command } => pattern::command_match(pattern, command),
+            // A forbidden command is forbidden wherever it stands in a line.
+            Touch::Execute { command } => {
+                let parts = shell::simple_commands(command).unwrap_or_default();
+                pattern::command_match(pattern, command)
+                    || parts.iter().any(|part| pattern::command_match(pattern, &part.text()))
+            }
             Touch::Connect { host } => glob_match(pattern, host),
         };
         // An allow must cover everything the call touches; a deny or ask needs to hit once.
@@ -178,6 +184,12 @@ impl FromStr for Mode {
         }
     }
 }
+
+/// Programs whose second word names a task, so that "always" may leave the rest open.
+const NAMED_TASKS: &[&str] = &[
+    "cargo", "npm", "pnpm", "yarn", "go", "make", "just", "mvn", "gradle", "dotnet", "rake", "mix", "swift", "bazel",
+    "tox", "uv",
+];
 
 /// A call to be judged.
 #[derive(Debug, Clone, Copy)]
@@ -223,6 +235,8 @@ pub struct PermissionGate {
     pub mode: Mode,
     /// All rules, whatever their level: the strictest that matches counts.
     pub rules: Vec<Rule>,
+    /// Credential paths that a person may allow, as globs; all others are denied.
+    pub exposed: Vec<String>,
 }
 
 impl PermissionGate {
@@ -230,7 +244,7 @@ impl PermissionGate {
     #[must_use]
     pub fn judge(&self, proposal: &Proposal<'_>) -> Decision {
         let wish = self.by_rule(proposal).unwrap_or_else(|| self.by_mode(proposal));
-        match floor::floor(proposal) {
+        match floor::floor(proposal, &self.exposed) {
             Some(floor) if floor.verdict > wish.verdict => floor,
             _ => wish,
         }
@@ -242,16 +256,24 @@ impl PermissionGate {
         self.rules.iter().any(|rule| rule.removes(tool))
     }
 
-    /// The rule that "always" would add for this call, where one can be offered.
+    /// The rule that "always" would add for this call, where one can be offered that allows no more than it says.
     #[must_use]
     pub fn always_rule(proposal: &Proposal<'_>) -> Option<String> {
         match proposal.touches {
             [Touch::Execute { command }] if floor::is_plain(command) => {
-                let words: Vec<&str> = command.split_whitespace().take(2).collect();
-                // Two words name most tasks (`cargo test`); one word would allow a whole program.
-                (words.len() == 2).then(|| format!("{}({} {}*)", proposal.tool, words[0], words[1]))
+                let mut words = command.split_whitespace();
+                let (program, task) = (words.next()?, words.next()?);
+                // What a program like `find` or `python` does depends on all its words.
+                let narrow = NAMED_TASKS.contains(&program) && !task.starts_with('-');
+                Some(if narrow {
+                    format!("{}({program} {task} *)", proposal.tool)
+                } else {
+                    format!("{}({})", proposal.tool, command.trim())
+                })
             }
-            [Touch::Write { inside: true, .. }, ..] => Some(proposal.tool.to_owned()),
+            [Touch::Write { path, inside: true }] if !path.contains(['*', '?', '(', ')']) => {
+                Some(format!("{}({path})", proposal.tool))
+            }
             _ => None,
         }
     }

@@ -1,27 +1,29 @@
 //! The floor (spec 5.1 and 5.2): what no rule, mode, flag or `--yes` loosens.
-//! Paths are judged as they resolve; commands by their words, and what cannot be told apart by words is left to the
-//! mode, which asks.
+//! Paths are judged as they resolve. Commands are judged by a reading of their words (`shell`): what they write for
+//! certain by its row, what they may write or what cannot be read by a person.
 
+use super::shell::{self, Simple, base_name};
 use super::{Decision, Place, Proposal, Verdict};
 use crate::tool::Touch;
 
 /// The strictest thing the floor says about a call, if anything.
-pub(super) fn floor(proposal: &Proposal<'_>) -> Option<Decision> {
-    proposal.touches.iter().filter_map(|touch| one(touch, proposal.place)).max_by_key(|decision| decision.verdict)
+pub(super) fn floor(proposal: &Proposal<'_>, exposed: &[String]) -> Option<Decision> {
+    let touches = proposal.touches.iter();
+    touches.filter_map(|touch| one(touch, proposal.place, exposed)).max_by_key(|decision| decision.verdict)
 }
 
-fn one(touch: &Touch, place: Place) -> Option<Decision> {
+fn one(touch: &Touch, place: Place, exposed: &[String]) -> Option<Decision> {
     match touch {
-        Touch::Read { path, inside } => read(path, *inside),
-        Touch::Write { path, inside } => write(path, *inside, place),
-        Touch::Execute { command } => execute(command, place),
+        Touch::Read { path, inside } => read(path, *inside, exposed),
+        Touch::Write { path, inside } => write(path, *inside, place, exposed),
+        Touch::Execute { command } => execute(command, place, exposed),
         Touch::Connect { .. } => None,
     }
 }
 
-fn read(path: &str, inside: bool) -> Option<Decision> {
+fn read(path: &str, inside: bool, exposed: &[String]) -> Option<Decision> {
     if is_credential(path) {
-        return Some(credential(path));
+        return Some(credential(path, exposed));
     }
     if inside || FREE_TO_READ.iter().any(|prefix| under(path, prefix)) {
         return None;
@@ -33,10 +35,10 @@ fn read(path: &str, inside: bool) -> Option<Decision> {
     ))
 }
 
-fn write(path: &str, inside: bool, place: Place) -> Option<Decision> {
+fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<Decision> {
     let deny = |rule: &str, reason: String| Some(Decision::new(Verdict::Deny, format!("floor: {rule}"), reason));
     if is_credential(path) {
-        return Some(credential(path));
+        return Some(credential(path, exposed));
     }
     if !inside {
         return deny("writing outside the workspace", format!("`{path}` is outside the workspace"));
@@ -67,32 +69,139 @@ fn write(path: &str, inside: bool, place: Place) -> Option<Decision> {
     None
 }
 
-fn execute(command: &str, place: Place) -> Option<Decision> {
-    let words = words(command);
-    if let Some(word) = words.iter().find(|word| PRIVILEGE.contains(&base_name(word))) {
-        return Some(Decision::new(
-            Verdict::Deny,
-            "floor: privilege and disk tools",
-            format!("`{word}` changes the system, not the workspace"),
-        ));
+fn execute(command: &str, place: Place, exposed: &[String]) -> Option<Decision> {
+    let person = |rule: &str, reason: String| Decision::new(Verdict::Person, format!("floor: {rule}"), reason);
+    let Some(commands) = shell::simple_commands(command) else {
+        return Some(person("unreadable command", "the command could not be read to its end".into()));
+    };
+    let mut strictest: Option<Decision> = None;
+    let mut note = |decision: Option<Decision>| {
+        if let Some(decision) = decision
+            && strictest.as_ref().is_none_or(|known| known.verdict < decision.verdict)
+        {
+            strictest = Some(decision);
+        }
+    };
+    // After `cd` to elsewhere, plain names are names elsewhere.
+    let mut elsewhere = false;
+    for simple in &commands {
+        let program = simple.program();
+        if is_privileged(simple) {
+            let reason = format!("`{program}` changes the system, not the workspace");
+            note(Some(Decision::new(Verdict::Deny, "floor: privilege and disk tools", reason)));
+        }
+        if matches!(program, "eval" | "source" | ".") || (shell::is_shell(program) && simple.piped) {
+            note(Some(person("unreadable command", format!("what `{program}` would run cannot be told beforehand"))));
+        }
+        if let Some(destroys) = destructive_git(simple)
+            && (!place.isolated || destroys == "push")
+        {
+            note(Some(person("destructive git", "it throws work away or rewrites what others have".into())));
+        }
+        // Patterns and messages are quoted texts, not files.
+        let talks = matches!(program, "grep" | "rg" | "sed" | "awk" | "echo" | "printf" | "git" | "jq");
+        for word in simple.args().filter(|word| !(talks && word.quoted)) {
+            note(credential_word(&word.text, exposed));
+        }
+        simple.targets.iter().for_each(|target| note(credential_word(target, exposed)));
+        for (path, certain) in written(simple) {
+            note(written_word(path, certain, elsewhere, place, exposed));
+        }
+        let leaves = |word: &shell::Word| leads_out(&word.text) || word.text == "-";
+        elsewhere |= matches!(program, "cd" | "pushd") && simple.args().any(leaves);
     }
-    if let Some(word) = words.iter().find(|word| is_credential(word)) {
-        return Some(credential(word));
-    }
-    let person = |rule: &str, reason: &str| Some(Decision::new(Verdict::Person, format!("floor: {rule}"), reason));
-    if let Some(destroys) = destructive_git(&words)
-        && (!place.isolated || destroys == "push")
-    {
-        return person("destructive git", "it throws work away or rewrites what others have");
-    }
-    None
+    strictest
 }
 
-fn credential(path: &str) -> Decision {
+fn is_privileged(simple: &Simple) -> bool {
+    let program = simple.program();
+    PRIVILEGE.contains(&program)
+        || program.starts_with("mkfs")
+        || (program == "dd" && simple.args().any(|word| word.text.starts_with("of=/dev/")))
+}
+
+/// A word that is a path to credentials, also as a pattern that would match one.
+fn credential_word(word: &str, exposed: &[String]) -> Option<Decision> {
+    let path = word.rsplit('=').next().unwrap_or(word);
+    let pathlike = path.contains(['/', '.']) || KEY_FILES.contains(&path);
+    if pathlike && is_credential(path) {
+        return Some(credential(path, exposed));
+    }
+    let hidden = ["x/.env", "x/.ssh", "x/.aws", "x/.netrc", "x/.git-credentials"];
+    let pattern = path.split('/').find(|part| part.starts_with(['.', '[', '?']) && part.contains(['*', '?', '[']))?;
+    let hit = hidden.iter().filter_map(|name| name.strip_prefix("x/")).find(|name| loose_match(pattern, name))?;
+    Some(Decision::new(Verdict::Deny, "floor: credentials", format!("`{word}` would also match `{hit}`")))
+}
+
+/// Whether a shell pattern could match a name; brackets are taken as any character.
+fn loose_match(pattern: &str, name: &str) -> bool {
+    let mut simple = String::new();
+    let mut inside = false;
+    for c in pattern.chars() {
+        match c {
+            '[' if !inside => inside = true,
+            ']' if inside => {
+                inside = false;
+                simple.push('?');
+            }
+            _ if inside => {}
+            c => simple.push(c),
+        }
+    }
+    super::glob_match(&simple, name)
+}
+
+/// The paths a command may write, and whether it is known to: targets of redirections and arguments of programs that
+/// write are; arguments of programs nobody knows may be. Programs that only read, and git itself, write none.
+fn written(simple: &Simple) -> impl Iterator<Item = (&str, bool)> {
+    let program = simple.program();
+    let writes = WRITERS.contains(&program)
+        || (matches!(program, "sed" | "perl") && simple.args().any(|w| w.text.starts_with("-i")));
+    let reads = !writes && (READERS.contains(&program) || program == "git" || shell::is_shell(program));
+    let reads = reads || (program == "find" && !simple.has("-delete"));
+    let args = simple.args().filter(move |word| !reads && !word.text.starts_with('-'));
+    let args = args.map(move |word| (word.text.strip_prefix("of=").unwrap_or(&word.text), writes));
+    simple.targets.iter().map(|target| (target.as_str(), true)).chain(args)
+}
+
+fn written_word(path: &str, certain: bool, elsewhere: bool, place: Place, exposed: &[String]) -> Option<Decision> {
+    if matches!(path, "/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/tty") {
+        return None;
+    }
+    let named = write(path, true, place, exposed).or_else(|| {
+        let name = base_name(path).to_lowercase();
+        INSTRUCTIONS.contains(&name.as_str()).then(|| {
+            let reason = format!("`{path}` tells agents what to do here; only a person can allow it");
+            Decision::new(Verdict::Person, "floor: agent configuration", reason)
+        })
+    });
+    match named {
+        Some(decision) if certain => return Some(decision),
+        // Not known to write it: a person can tell.
+        Some(decision) => return Some(Decision { verdict: Verdict::Person, ..decision }),
+        None => {}
+    }
+    (certain && (leads_out(path) || elsewhere)).then(|| {
+        let reason = format!("`{path}` may be outside the workspace; only a person can allow it");
+        Decision::new(Verdict::Person, "floor: writing outside the workspace", reason)
+    })
+}
+
+/// By its look, a path that leaves the workspace.
+fn leads_out(path: &str) -> bool {
+    path.starts_with(['/', '~']) || path.split('/').any(|part| part == "..") || path.contains("$HOME")
+}
+
+/// Credentials are denied; a path that the configuration names is for a person to allow.
+fn credential(path: &str, exposed: &[String]) -> Decision {
+    if exposed.iter().any(|pattern| super::glob_match(pattern, path)) {
+        let reason = format!("`{path}` looks like a secret; only a person can show it");
+        return Decision::new(Verdict::Person, "floor: credentials", reason);
+    }
     Decision::new(
         Verdict::Deny,
         "floor: credentials",
-        format!("`{path}` looks like a secret; name the path in the configuration if the model may see it"),
+        format!("`{path}` looks like a secret; `credentials.show` in the configuration names paths that may be shown"),
     )
 }
 
@@ -166,20 +275,11 @@ pub(super) fn is_plain(command: &str) -> bool {
     !command.is_empty() && command.chars().all(plain) && !first.contains('=') && !command.contains("..") && !git_option
 }
 
-/// Anything that could be a word of a command, operators and quotes taken as borders.
-fn words(command: &str) -> Vec<&str> {
-    command
-        .split(|c: char| {
-            c.is_whitespace()
-                || matches!(c, ';' | '|' | '&' | '(' | ')' | '<' | '>' | '`' | '"' | '\'' | '{' | '}' | '$' | '=')
-        })
-        .filter(|word| !word.is_empty())
-        .collect()
-}
-
-fn destructive_git(words: &[&str]) -> Option<&'static str> {
-    let at = words.iter().position(|word| base_name(word) == "git")?;
-    let rest = &words[at + 1..];
+fn destructive_git(simple: &Simple) -> Option<&'static str> {
+    if simple.program() != "git" {
+        return None;
+    }
+    let rest: Vec<&str> = simple.args().map(|word| word.text.as_str()).collect();
     let has = |word: &str| rest.contains(&word);
     let flag = |short: char, long: &str| {
         rest.iter()
@@ -219,10 +319,6 @@ fn runs_later(lower: &str) -> bool {
         || lower.contains(".circleci/")
 }
 
-fn base_name(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
 /// Some file systems drop dots and spaces at the end of a name, so `.git.` is `.git` there.
 fn trimmed(part: &str) -> &str {
     part.trim_end_matches([' ', '.'])
@@ -254,6 +350,79 @@ const SHELL_FILES: &[&str] = &[
 ];
 const AGENT_FOLDERS: &[&str] = &[".windlass", ".claude", ".codex", ".cursor", ".gemini"];
 const LATER_FOLDERS: &[&str] = &[".vscode", ".idea", ".devcontainer", ".husky"];
+const INSTRUCTIONS: &[&str] = &[
+    "agents.md",
+    "claude.md",
+    "claude.local.md",
+    "gemini.md",
+    "copilot-instructions.md",
+    ".cursorrules",
+    ".windsurfrules",
+];
+const WRITERS: &[&str] = &[
+    "tee", "cp", "mv", "rm", "rmdir", "mkdir", "touch", "ln", "install", "rsync", "chmod", "chown", "chgrp",
+    "truncate", "dd", "shred", "unlink", "patch", "tar", "unzip", "split", "mkfifo", "mktemp",
+];
+const READERS: &[&str] = &[
+    "cat",
+    "ls",
+    "head",
+    "tail",
+    "grep",
+    "rg",
+    "egrep",
+    "fgrep",
+    "wc",
+    "stat",
+    "file",
+    "test",
+    "[",
+    "[[",
+    "echo",
+    "printf",
+    "diff",
+    "cmp",
+    "less",
+    "more",
+    "tree",
+    "du",
+    "df",
+    "sha256sum",
+    "md5sum",
+    "b3sum",
+    "sort",
+    "uniq",
+    "cut",
+    "tr",
+    "nl",
+    "sed",
+    "awk",
+    "jq",
+    "find",
+    "pwd",
+    "cd",
+    "pushd",
+    "popd",
+    "which",
+    "type",
+    "command",
+    "true",
+    "false",
+    "date",
+    "env",
+    "xxd",
+    "od",
+    "strings",
+    "realpath",
+    "readlink",
+    "basename",
+    "dirname",
+    "xargs",
+    "export",
+    "set",
+    "exit",
+    "sleep",
+];
 const LATER_FILES: &[&str] = &[
     ".envrc",
     "lefthook.yml",
@@ -265,34 +434,7 @@ const LATER_FILES: &[&str] = &[
     "azure-pipelines.yml",
 ];
 const PRIVILEGE: &[&str] = &[
-    "sudo",
-    "su",
-    "doas",
-    "pkexec",
-    "mkfs",
-    "mkfs.ext4",
-    "mkfs.xfs",
-    "mkfs.vfat",
-    "mkswap",
-    "fdisk",
-    "parted",
-    "mount",
-    "umount",
-    "losetup",
-    "insmod",
-    "rmmod",
-    "modprobe",
-    "shutdown",
-    "reboot",
-    "poweroff",
-    "halt",
-    "chroot",
-    "nsenter",
-    "setcap",
-    "visudo",
-    "useradd",
-    "userdel",
-    "usermod",
-    "passwd",
-    "chpasswd",
+    "sudo", "su", "doas", "pkexec", "mkswap", "fdisk", "parted", "mount", "umount", "losetup", "insmod", "rmmod",
+    "modprobe", "shutdown", "reboot", "poweroff", "halt", "chroot", "nsenter", "setcap", "visudo", "useradd",
+    "userdel", "usermod", "passwd", "chpasswd",
 ];
