@@ -92,8 +92,9 @@ impl ReplyFold {
         self.usage
     }
 
-    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is already taken.
-    pub fn finish(self, mut fresh_id: impl FnMut() -> CallId) -> Reply {
+    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is `used` in the session or taken
+    /// in this answer already.
+    pub fn finish(self, used: impl Fn(&CallId) -> bool, mut fresh_id: impl FnMut() -> CallId) -> Reply {
         let end = self.end.unwrap_or(EndReason::Done);
         let mut truncated = end == EndReason::Length || self.dropped;
         let mut taken: Vec<CallId> = Vec::new();
@@ -115,7 +116,7 @@ impl ReplyFold {
                         Err(_) => (Value::Object(serde_json::Map::new()), Some(json)),
                     };
                     let mut id = CallId(id);
-                    if id.0.is_empty() || taken.contains(&id) {
+                    if id.0.is_empty() || taken.contains(&id) || used(&id) {
                         id = fresh_id();
                     }
                     taken.push(id.clone());
@@ -166,10 +167,13 @@ mod tests {
             fold.push(chunk);
         }
         let mut n = 0;
-        fold.finish(|| {
-            n += 1;
-            CallId(format!("fresh-{n}"))
-        })
+        fold.finish(
+            |id| id.0 == "used",
+            || {
+                n += 1;
+                CallId(format!("fresh-{n}"))
+            },
+        )
     }
 
     fn start(index: u32, id: &str) -> Chunk {
@@ -250,5 +254,38 @@ mod tests {
             })
             .collect();
         assert_eq!(states, [("a", Some("s1".into())), ("b", Some("s2".into()))]);
+    }
+
+    #[test]
+    fn an_id_that_the_session_has_used_is_replaced() {
+        let reply = fold(vec![start(0, "used"), Chunk::End(EndReason::ToolCalls)]);
+        assert_eq!(reply.message.calls().map(|c| c.id.0.as_str()).collect::<Vec<_>>(), ["fresh-1"]);
+    }
+
+    fn any_chunk() -> impl proptest::strategy::Strategy<Value = Chunk> {
+        use proptest::prelude::*;
+        prop_oneof![
+            "\\PC{0,4}".prop_map(Chunk::Text),
+            "\\PC{0,4}".prop_map(Chunk::Reasoning),
+            Just(Chunk::ReasoningState(Value::Null)),
+            (0_u32..4, "[ab]{0,1}").prop_map(|(index, id)| Chunk::CallStart { index, id, name: "t".into() }),
+            (0_u32..4, "[{}\":a,]{0,6}").prop_map(|(index, json)| Chunk::CallArgs { index, json }),
+            Just(Chunk::Usage(Usage::default())),
+            Just(Chunk::End(EndReason::Length)),
+            Just(Chunk::End(EndReason::ToolCalls)),
+        ]
+    }
+
+    proptest::proptest! {
+        /// Whatever a stream holds, in whatever order: ids are unique, and every call is whole or marked malformed.
+        #[test]
+        fn no_stream_gives_half_a_call_or_two_of_one_id(chunks in proptest::collection::vec(any_chunk(), 0..40)) {
+            let reply = fold(chunks);
+            let mut ids: Vec<_> = reply.message.calls().map(|call| call.id.clone()).collect();
+            let count = ids.len();
+            ids.sort();
+            ids.dedup();
+            proptest::prop_assert_eq!(ids.len(), count);
+        }
     }
 }

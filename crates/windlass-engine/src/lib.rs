@@ -48,6 +48,7 @@ mod asking;
 mod executor;
 mod log;
 mod native;
+mod redact;
 mod run;
 mod schema;
 mod session;
