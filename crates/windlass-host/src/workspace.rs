@@ -21,11 +21,11 @@ use windlass_core::workspace::{
 };
 
 pub use self::discover::{OpenError, discover};
-pub(crate) use self::error::{bad_path, from_errno, from_io, too_large, wrong_kind};
-pub(crate) use self::write::write_whole;
+pub(crate) use self::error::{bad_path, from_errno, from_io, kind_of, too_large, wrong_kind};
+pub(crate) use self::write::{is_draft, write_whole};
 
 use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
-use self::error::{kind_of, kind_of_stat, outside};
+use self::error::{kind_of_stat, outside};
 
 /// Longer paths are refused before the system sees them.
 const MAX_PATH: usize = 4096;
@@ -91,7 +91,7 @@ impl Root {
         }
     }
 
-    fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
+    pub(crate) fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         beneath::open(self.handle(), path, flags, &self.kernel)
     }

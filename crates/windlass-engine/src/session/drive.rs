@@ -242,11 +242,7 @@ impl Work {
         Ok(None)
     }
 
-    async fn land_or_keep(
-        &self,
-        transaction: Box<dyn Transaction>,
-        outcome: Outcome,
-    ) -> Result<Outcome, Ended> {
+    async fn land_or_keep(&self, transaction: Box<dyn Transaction>, outcome: Outcome) -> Result<Outcome, Ended> {
         let tree_hash = transaction.tree_hash().await.ok().flatten();
         if matches!(outcome, Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }) {
             return match transaction.land().await {

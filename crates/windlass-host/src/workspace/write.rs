@@ -18,6 +18,8 @@ use super::error::{bad_path, from_errno, from_io, read_only, wrong_kind};
 
 /// A fresh name is taken with overwhelming odds; a few tries are plenty.
 const NAME_TRIES: u32 = 8;
+/// What the name of a draft begins with.
+const DRAFT: &str = ".windlass-";
 
 impl Root {
     /// Replaces or creates a file as a whole; missing directories are made. A link at the end is written
@@ -114,6 +116,12 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fi
     draft.publish(name, path)
 }
 
+/// Whether a name is one that a draft has: a killed process may leave one behind, and it is nobody's file.
+pub(crate) fn is_draft(name: &OsStr) -> bool {
+    let random = name.to_str().and_then(|name| name.strip_prefix(DRAFT)?.strip_suffix(".tmp"));
+    random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// A file under a name nobody knows, removed again unless it is published.
 struct Draft<'a> {
     parent: BorrowedFd<'a>,
@@ -127,7 +135,7 @@ impl<'a> Draft<'a> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
         for _ in 0..NAME_TRIES {
-            let name = format!(".windlass-{:016x}.tmp", crate::clock::random_u64());
+            let name = format!("{DRAFT}{:016x}.tmp", crate::clock::random_u64());
             match rustix::fs::openat(parent, &name, flags, Mode::from_raw_mode(mode & 0o777)) {
                 Ok(fd) => return Ok(Self { parent, name, file: File::from(fd), published: false }),
                 Err(Errno::EXIST) => {}
