@@ -58,6 +58,9 @@ pub enum GitError {
     /// It took too long.
     #[error("git did not answer within {} seconds", TIMEOUT.as_secs())]
     TimedOut,
+    /// What was to be compared with is no commit.
+    #[error("`{0}` is not a commit; name a commit, a branch or a range such as main...HEAD")]
+    NotACommit(String),
     /// It said no.
     #[error("git failed: {0}")]
     Failed(String),
@@ -140,9 +143,7 @@ fn commits(text: &str) -> Result<String, GitError> {
     let sides: Vec<&str> = text.split(dots).collect();
     let plain = |side: &&str| !side.starts_with('-') && !side.contains(|c: char| c == ':' || c.is_control());
     if text.is_empty() || sides.len() > 2 || !sides.iter().all(plain) {
-        return Err(GitError::Failed(format!(
-            "`{text}` is not a commit; name a commit, a branch or a range such as main...HEAD"
-        )));
+        return Err(GitError::NotACommit(text.to_owned()));
     }
     let only_commit =
         |side: &&str| if side.is_empty() { "HEAD^{commit}".to_owned() } else { format!("{side}^{{commit}}") };
@@ -243,7 +244,7 @@ mod tests {
         let stat = f.diff(DiffOf { stat: true, ..DiffOf::default() }).await.unwrap();
         assert!(stat.contains("a.txt | 2 +-"), "{stat}");
         let option = DiffOf { against: Some("--output=ran".into()), ..DiffOf::default() };
-        assert!(matches!(f.diff(option).await, Err(GitError::Failed(_))));
+        assert!(matches!(f.diff(option).await, Err(GitError::NotACommit(_))));
         assert!(!f.dir.path().join("ran").exists());
     }
 
@@ -271,7 +272,7 @@ mod tests {
         let range = format!("{}..{}", ids[0], ids[1]);
         for base in ["HEAD:.env", ":.env", ids[0], &range, "", "--output=ran", "a..b..c", "HEAD\n"] {
             let of = DiffOf { against: Some(base.into()), paths: vec!["a.txt".into()], ..DiffOf::default() };
-            assert!(matches!(f.diff(of).await, Err(GitError::Failed(_))), "{base}");
+            assert!(f.diff(of).await.is_err(), "{base}");
         }
         for base in ["HEAD~1", "main~1..main", "main~1...HEAD", "HEAD~1.."] {
             let of = DiffOf { against: Some(base.into()), ..DiffOf::default() };
