@@ -1,10 +1,11 @@
 //! Running commands of a run: each in a process group of its own, without a terminal, with an
-//! empty standard input and a scrubbed environment. Nothing that was started outlives its command or its run,
-//! as far as process groups reach; what leaves its group on purpose is the sandbox's business.
+//! empty standard input and a scrubbed environment. Nothing that was started outlives its command, its run or this
+//! process, as far as process groups reach; what leaves its group on purpose is the sandbox's business.
 
 mod capture;
 mod env;
 mod group;
+mod guard;
 mod jobs;
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ use windlass_core::workspace::{
 use windlass_core::{BoxFuture, CancellationToken};
 
 pub use self::env::child_env;
+pub(crate) use self::guard::Guard;
 
 use self::capture::Capture;
 use self::group::{Apart, Launch, Running};
@@ -46,6 +48,7 @@ pub struct HostProcesses {
     env: Vec<(OsString, OsString)>,
     shell: PathBuf,
     apart: Apart,
+    guard: Arc<Guard>,
     jobs: Jobs,
 }
 
@@ -56,21 +59,19 @@ impl HostProcesses {
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
         let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()));
         env.push(("PWD".into(), root.root().into()));
-        Self { root, env, shell, apart: Apart::needed(), jobs: Jobs::default() }
+        Self { root, env, shell, apart: Apart::needed(), guard: Arc::default(), jobs: Jobs::default() }
     }
 
-    /// Lets the kernel kill a command when the thread that started it ends, so that nothing is left even when
-    /// this process is killed. Only for programs whose starting threads live as long as the runs: threads of a
-    /// blocking pool come and go.
+    /// The same with a watcher that other runs have too.
     #[must_use]
-    pub fn bind_to_thread(self) -> Self {
-        let apart = Apart { bind_to_thread: true, ..self.apart };
-        Self { apart, ..self }
+    pub(crate) fn guarded_by(self, guard: Arc<Guard>) -> Self {
+        Self { guard, ..self }
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
         let dir = self.workdir(&command.workdir)?;
-        Launch { program: &self.shell, args: &["-c", &command.line], env: &self.env, dir, apart: self.apart }.start()
+        let (env, apart, guard) = (&self.env, self.apart, &self.guard);
+        Launch { program: &self.shell, args: &["-c", &command.line], env, dir, apart, guard }.start()
     }
 
     fn workdir(&self, given: &str) -> Result<OwnedFd, ProcessError> {
