@@ -3,6 +3,7 @@
 
 mod floor;
 mod pattern;
+mod shell;
 
 use std::fmt;
 use std::str::FromStr;
@@ -131,6 +132,16 @@ impl Rule {
         self.verdict == Verdict::Deny && self.pattern.is_none() && glob_match(&self.tool, tool)
     }
 
+    /// Whether the pattern is about a path. A directory stands for all that is in it where the rule restricts, or where
+    /// it says so with a slash at its end; a rule that was meant to forbid must not pass over in silence.
+    fn covers(&self, pattern: &str, path: &str) -> bool {
+        let directory = pattern.strip_suffix('/');
+        let inside = directory.is_some() || self.verdict != Verdict::Allow;
+        let pattern = directory.unwrap_or(pattern);
+        let above = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+        above.take(if inside { usize::MAX } else { 1 }).any(|path| glob_match(pattern, path))
+    }
+
     fn matches(&self, proposal: &Proposal<'_>) -> bool {
         if !glob_match(&self.tool, proposal.tool) {
             return false;
@@ -139,7 +150,7 @@ impl Rule {
         let fits = |touch: &Touch| match touch {
             // A rule is about the workspace; what leads out of it matches nothing but a deny.
             Touch::Read { path, inside } | Touch::Write { path, inside } => {
-                (*inside || self.verdict == Verdict::Deny) && glob_match(pattern, path)
+                (*inside || self.verdict == Verdict::Deny) && self.covers(pattern, path)
             }
             Touch::Execute { command } if self.verdict == Verdict::Allow => {
                 floor::is_plain(command) && pattern::command_match(pattern, command)
@@ -232,9 +243,7 @@ impl PermissionGate {
     pub fn always_rule(proposal: &Proposal<'_>) -> Option<String> {
         match proposal.touches {
             [Touch::Execute { command }] if floor::is_plain(command) => {
-                let words: Vec<&str> = command.split_whitespace().take(2).collect();
-                // Two words name most tasks (`cargo test`); one word would allow a whole program.
-                (words.len() == 2).then(|| format!("{}({} {}*)", proposal.tool, words[0], words[1]))
+                Some(format!("{}({})", proposal.tool, floor::always_pattern(command)))
             }
             [Touch::Write { inside: true, .. }, ..] => Some(proposal.tool.to_owned()),
             _ => None,

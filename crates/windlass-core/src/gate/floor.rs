@@ -1,7 +1,8 @@
 //! The floor (spec 5.1 and 5.2): what no rule, mode, flag or `--yes` loosens.
-//! Paths are judged as they resolve; commands by their words, and what cannot be told apart by words is left to the
-//! mode, which asks.
+//! Paths are judged as they resolve; commands by the words of each simple command, and what cannot be told apart by
+//! words is left to the mode, which asks.
 
+use super::shell::{Simple, simple_commands};
 use super::{Decision, Place, Proposal, Verdict};
 use crate::tool::Touch;
 
@@ -34,16 +35,21 @@ fn read(path: &str, inside: bool) -> Option<Decision> {
 }
 
 fn write(path: &str, inside: bool, place: Place) -> Option<Decision> {
-    let deny = |rule: &str, reason: String| Some(Decision::new(Verdict::Deny, format!("floor: {rule}"), reason));
     if is_credential(path) {
         return Some(credential(path));
     }
     if !inside {
-        return deny("writing outside the workspace", format!("`{path}` is outside the workspace"));
+        let reason = format!("`{path}` is outside the workspace");
+        return Some(Decision::new(Verdict::Deny, "floor: writing outside the workspace", reason));
     }
+    protected(path, place)
+}
+
+/// Paths inside the workspace that are not written like others.
+fn protected(path: &str, place: Place) -> Option<Decision> {
+    let deny = |rule: &str, reason: String| Some(Decision::new(Verdict::Deny, format!("floor: {rule}"), reason));
     let lower = path.to_lowercase();
-    let mut parts = lower.split('/');
-    if parts.any(|part| trimmed(part) == ".git") {
+    if lower.split('/').any(is_git_folder) {
         return deny("git internals", format!("`{path}` belongs to git; use git commands instead"));
     }
     let name = trimmed(lower.rsplit('/').next().unwrap_or(&lower));
@@ -68,24 +74,94 @@ fn write(path: &str, inside: bool, place: Place) -> Option<Decision> {
 }
 
 fn execute(command: &str, place: Place) -> Option<Decision> {
-    let words = words(command);
-    if let Some(word) = words.iter().find(|word| PRIVILEGE.contains(&base_name(word))) {
+    let Some(commands) = simple_commands(command) else {
+        return Some(Decision::new(
+            Verdict::Person,
+            "floor: a command that cannot be read",
+            "its quotes or parentheses do not close, so nobody can tell what it does; write it more plainly",
+        ));
+    };
+    commands.iter().filter_map(|simple| one_command(simple, place)).max_by_key(|decision| decision.verdict)
+}
+
+fn one_command(simple: &Simple, place: Place) -> Option<Decision> {
+    let program = simple.program();
+    let to_device = |path: &str| path.starts_with("/dev/") && !PLAIN_DEVICES.iter().any(|plain| under(path, plain));
+    let device = match program {
+        "dd" => simple.words.iter().filter_map(|word| word.strip_prefix("of=")).find(|path| to_device(path)),
+        _ => None,
+    };
+    let device = device.or(simple.writes.iter().map(String::as_str).find(|path| to_device(path)));
+    if PRIVILEGE.contains(&program) || program.starts_with("mkfs.") || device.is_some() {
         return Some(Decision::new(
             Verdict::Deny,
             "floor: privilege and disk tools",
-            format!("`{word}` changes the system, not the workspace"),
+            format!("`{}` changes the system, not the workspace", device.unwrap_or(program)),
         ));
     }
-    if let Some(word) = words.iter().find(|word| is_credential(word)) {
+    let secret = simple.writes.iter().chain(file_words(simple)).find_map(|word| credential_in(word));
+    if let Some(word) = secret {
         return Some(credential(word));
     }
-    let person = |rule: &str, reason: &str| Some(Decision::new(Verdict::Person, format!("floor: {rule}"), reason));
-    if let Some(destroys) = destructive_git(&words)
+    let changed = if CHANGERS.contains(&program) { simple.words.get(1..).unwrap_or_default() } else { &[] };
+    let plain = changed.iter().filter(|word| !word.starts_with('-'));
+    let kept = simple.writes.iter().chain(plain).filter_map(|path| protected(path, place));
+    let kept = kept.max_by_key(|decision| decision.verdict);
+    if kept.is_some() {
+        return kept;
+    }
+    if program == "git"
+        && let Some(destroys) = destructive_git(&simple.words[1..])
         && (!place.isolated || destroys == "push")
     {
-        return person("destructive git", "it throws work away or rewrites what others have");
+        return Some(Decision::new(
+            Verdict::Person,
+            "floor: destructive git",
+            "it throws work away or rewrites what others have",
+        ));
     }
     None
+}
+
+/// The words of a command that may name files: not what is only printed, matched or written into a message.
+fn file_words(simple: &Simple) -> impl Iterator<Item = &String> {
+    let program = simple.program();
+    let pattern_at = match program {
+        "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk" | "gawk" | "jq" | "yq" => {
+            let words = simple.words.iter().skip(1);
+            words.clone().position(|word| !word.starts_with('-')).map(|at| at + 1)
+        }
+        _ => None,
+    };
+    let printed = matches!(program, "echo" | "printf" | "");
+    simple.words.iter().enumerate().skip(1).filter_map(move |(at, word)| {
+        let before = &simple.words[at - 1];
+        let text = match program {
+            "git" | "gh" => matches!(before.as_str(), "-m" | "-am" | "--message" | "--title" | "--body"),
+            "find" => matches!(before.as_str(), "-name" | "-iname" | "-path" | "-ipath"),
+            _ => Some(at) == pattern_at,
+        };
+        let left_out = word.starts_with("--exclude") || word.starts_with("--ignore") || word.starts_with("--message=");
+        (!printed && !text && !left_out).then_some(word)
+    })
+}
+
+/// The part of a word that names credentials. A word may be a piece of a program, with names in quotes.
+fn credential_in(word: &str) -> Option<&str> {
+    let borders = |c: char| {
+        c.is_whitespace()
+            || matches!(
+                c,
+                ';' | '|' | '&' | '(' | ')' | '<' | '>' | '`' | '"' | '\'' | '{' | '}' | '$' | '=' | ',' | '@'
+            )
+    };
+    let is_code = word.contains(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ';'));
+    word.split(borders).filter(|part| !part.is_empty()).find(|part| {
+        let bare = !part.contains('/');
+        // `kubectl get secrets` and `print(event.key)` name no file.
+        let common = bare && (matches!(*part, "secrets" | "credentials") || (is_code && part.ends_with(".key")));
+        !common && is_credential(part)
+    })
 }
 
 fn credential(path: &str) -> Decision {
@@ -111,11 +187,12 @@ pub fn is_credential(path: &str) -> bool {
     if ends.iter().any(|end| name.ends_with(end) && name.len() > end.len()) {
         return true;
     }
-    if KEY_FILES.contains(name) || in_folder(&[".ssh", ".aws", ".azure", ".gnupg", "keyrings"]) {
+    if KEY_FILES.contains(name) || in_folder(&[".ssh", ".aws", ".azure", ".gnupg"]) {
         return true;
     }
     let tail = |folder: &str, file: &str| *name == file && folders.last() == Some(&folder);
-    if tail(".kube", "config") || tail(".docker", "config.json") || lower.contains(".config/gcloud/") {
+    let below = |trail: &[&str]| parts.windows(trail.len()).any(|window| window == trail);
+    if tail(".kube", "config") || tail(".docker", "config.json") || KEY_FOLDERS.iter().any(|trail| below(trail)) {
         return true;
     }
     if lower.starts_with("/etc/shadow") || lower.starts_with("/etc/gshadow") || lower.starts_with("/etc/sudoers") {
@@ -154,6 +231,25 @@ pub fn keeps_secret(name: &str) -> bool {
         })
 }
 
+/// The pattern that "always" offers for a plain command: the task, with whatever further words, where the first words
+/// name a task and nothing more; else the command exactly as it is.
+pub(super) fn always_pattern(command: &str) -> String {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let task = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b':');
+    let named = match words[..] {
+        ["git", sub, ..] => GIT_LOOKS.contains(&sub).then_some(2),
+        [program, "run", script, ..] if RUNNERS.contains(&program) && task(script) => Some(3),
+        [program, sub, ..] if TASKS.contains(&program) && task(sub) && !sub.starts_with('-') => {
+            (!REACH_FURTHER.contains(&sub)).then_some(2)
+        }
+        _ => None,
+    };
+    match named {
+        Some(count) => format!("{} *", words[..count].join(" ")),
+        None => words.join(" "),
+    }
+}
+
 /// A command of plain words only: no operators, substitutions, quotes, globs or assignments, so that matching its
 /// text means what it seems to mean.
 pub(super) fn is_plain(command: &str) -> bool {
@@ -166,45 +262,33 @@ pub(super) fn is_plain(command: &str) -> bool {
     !command.is_empty() && command.chars().all(plain) && !first.contains('=') && !command.contains("..") && !git_option
 }
 
-/// Anything that could be a word of a command, operators and quotes taken as borders.
-fn words(command: &str) -> Vec<&str> {
-    command
-        .split(|c: char| {
-            c.is_whitespace()
-                || matches!(c, ';' | '|' | '&' | '(' | ')' | '<' | '>' | '`' | '"' | '\'' | '{' | '}' | '$' | '=')
-        })
-        .filter(|word| !word.is_empty())
-        .collect()
-}
-
-fn destructive_git(words: &[&str]) -> Option<&'static str> {
-    let at = words.iter().position(|word| base_name(word) == "git")?;
-    let rest = &words[at + 1..];
-    let has = |word: &str| rest.contains(&word);
-    let flag = |short: char, long: &str| {
-        rest.iter()
-            .any(|word| *word == long || (word.starts_with('-') && !word.starts_with("--") && word.contains(short)))
+fn destructive_git(rest: &[String]) -> Option<&'static str> {
+    let has = |word: &str| rest.iter().any(|known| known == word);
+    // Git takes the beginning of a long option for the whole.
+    let long = |option: &str| rest.iter().any(|word| word.len() > 4 && option.starts_with(word.as_str()));
+    let flag = |short: char, option: &str| {
+        let short = |word: &String| word.starts_with('-') && !word.starts_with("--") && word.contains(short);
+        long(option) || rest.iter().any(short)
     };
     let cases: [(&str, bool); 11] = [
         (
             "push",
             has("push")
                 && (flag('f', "--force")
-                    || has("--force-with-lease")
-                    || has("--mirror")
-                    || has("--delete")
-                    || rest.iter().any(|w| w.starts_with('+'))),
+                    || flag('d', "--delete")
+                    || rest.iter().any(|w| w.starts_with("--force-") || w == "--mirror" || w == "--prune")
+                    || rest.iter().any(|w| w.starts_with('+') || w.starts_with(':'))),
         ),
-        ("reset", has("reset") && has("--hard")),
+        ("reset", has("reset") && long("--hard")),
         ("clean", has("clean") && flag('f', "--force")),
-        ("branch", has("branch") && (flag('D', "--force") || (has("--delete") && has("--force")))),
+        ("branch", has("branch") && (flag('D', "--force") || flag('f', "--force"))),
         ("checkout", has("checkout") && (has("--") || has(".") || flag('f', "--force"))),
-        ("restore", has("restore") && !has("--staged")),
+        ("restore", has("restore") && (!(has("--staged") || has("-S")) || has("--worktree") || has("-W"))),
         ("filter-branch", has("filter-branch")),
-        ("update-ref", has("update-ref") && has("-d")),
+        ("update-ref", has("update-ref") && flag('d', "--delete")),
         ("reflog", has("reflog") && has("expire")),
         ("stash", has("stash") && (has("drop") || has("clear"))),
-        ("switch", has("switch") && (flag('f', "--force") || has("--discard-changes"))),
+        ("switch", has("switch") && (flag('f', "--force") || long("--discard-changes"))),
     ];
     cases.into_iter().find(|(_, hit)| *hit).map(|(name, _)| name)
 }
@@ -219,8 +303,17 @@ fn runs_later(lower: &str) -> bool {
         || lower.contains(".circleci/")
 }
 
-fn base_name(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
+/// `.git` in every spelling that some file system takes for it.
+fn is_git_folder(part: &str) -> bool {
+    let seen: String = part
+        .chars()
+        .filter(
+            |c| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'),
+        )
+        .collect();
+    // What follows a colon is a stream of the same file there.
+    let name = trimmed(seen.split(':').next().unwrap_or_default());
+    name == ".git" || name == "git~1"
 }
 
 /// Some file systems drop dots and spaces at the end of a name, so `.git.` is `.git` there.
@@ -236,6 +329,16 @@ const FREE_TO_READ: &[&str] =
     &["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc", "/nix/store", "/System", "/Library"];
 const SAMPLES: &[&str] = &[".example", ".sample", ".template"];
 const KEY_FILES: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".git-credentials", ".pgpass"];
+const KEY_FOLDERS: &[&[&str]] = &[
+    &[".config", "gcloud"],
+    &[".local", "share", "keyrings"],
+    &["library", "keychains"],
+    &[".mozilla", "firefox"],
+    &[".config", "google-chrome"],
+    &[".config", "chromium"],
+    &["application support", "google", "chrome"],
+    &["application support", "firefox"],
+];
 const SHELL_FILES: &[&str] = &[
     ".bashrc",
     ".bash_profile",
@@ -257,42 +360,44 @@ const LATER_FOLDERS: &[&str] = &[".vscode", ".idea", ".devcontainer", ".husky"];
 const LATER_FILES: &[&str] = &[
     ".envrc",
     "lefthook.yml",
+    "lefthook.yaml",
+    ".lefthook.yml",
+    ".lefthook.yaml",
     ".pre-commit-config.yaml",
+    ".pre-commit-config.yml",
     ".gitmodules",
     ".gitattributes",
     ".gitlab-ci.yml",
     "jenkinsfile",
     "azure-pipelines.yml",
 ];
+/// Programs whose second word names a task of the project.
+const TASKS: &[&str] =
+    &["cargo", "npm", "pnpm", "yarn", "bun", "go", "make", "just", "mvn", "gradle", "dotnet", "mix", "rake"];
+const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun"];
+/// Second words that fetch or start what the project does not have.
+const REACH_FURTHER: &[&str] =
+    &["run", "exec", "dlx", "x", "install", "add", "get", "generate", "publish", "config", "login", "init"];
+const GIT_LOOKS: &[&str] =
+    &["status", "diff", "log", "show", "add", "commit", "branch", "blame", "ls-files", "rev-parse"];
+/// Programs that change the files they are given.
+const CHANGERS: &[&str] =
+    &["rm", "mv", "cp", "ln", "tee", "touch", "truncate", "chmod", "chown", "install", "rmdir", "shred", "unlink"];
+/// Devices that hold nothing.
+const PLAIN_DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/tty",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/fd",
+    "/dev/shm",
+    "/dev/tcp",
+    "/dev/udp",
+];
 const PRIVILEGE: &[&str] = &[
-    "sudo",
-    "su",
-    "doas",
-    "pkexec",
-    "mkfs",
-    "mkfs.ext4",
-    "mkfs.xfs",
-    "mkfs.vfat",
-    "mkswap",
-    "fdisk",
-    "parted",
-    "mount",
-    "umount",
-    "losetup",
-    "insmod",
-    "rmmod",
-    "modprobe",
-    "shutdown",
-    "reboot",
-    "poweroff",
-    "halt",
-    "chroot",
-    "nsenter",
-    "setcap",
-    "visudo",
-    "useradd",
-    "userdel",
-    "usermod",
-    "passwd",
-    "chpasswd",
+    "sudo", "su", "doas", "pkexec", "mkfs", "mkswap", "fdisk", "parted", "mount", "umount", "losetup", "insmod",
+    "rmmod", "modprobe", "shutdown", "reboot", "poweroff", "halt", "chroot", "nsenter", "setcap", "visudo", "useradd",
+    "userdel", "usermod", "passwd", "chpasswd",
 ];
