@@ -219,6 +219,16 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
     regular(fd, path)
 }
 
+/// The same for a file of our own, where a link in its place is not followed.
+pub(crate) fn open_regular_itself(path: &Path) -> Result<(File, FileStat), FileError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => regular(fd, path),
+        Err(Errno::LOOP) => Err(wrong_kind(path, FileKind::Link, FileKind::File)),
+        Err(errno) => Err(from_errno(path, errno)),
+    }
+}
+
 /// Reads a regular file that a person named, of at most `max` bytes.
 pub fn read_file(path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
     let (file, stat) = open_regular(path)?;
