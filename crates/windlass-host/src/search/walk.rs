@@ -26,6 +26,7 @@ pub(super) struct Walk<'a> {
     open: Vec<Level>,
     visited: usize,
     cut: bool,
+    drafts: Vec<PathBuf>,
 }
 
 /// A directory that is being walked.
@@ -39,7 +40,7 @@ impl<'a> Walk<'a> {
     /// Everything below `start`. The ignore files above it count, up to the root; when they name the start itself, it
     /// was asked for all the same, and its own alone count.
     pub(super) fn new(root: &'a Root, start: &Path, cancel: &'a CancellationToken) -> Self {
-        let mut walk = Self { root, cancel, open: Vec::new(), visited: 0, cut: false };
+        let mut walk = Self { root, cancel, open: Vec::new(), visited: 0, cut: false, drafts: Vec::new() };
         let start: PathBuf = start.components().filter(|part| *part != std::path::Component::CurDir).collect();
         let mut above = None;
         let mut dirs: Vec<&Path> = start.ancestors().collect();
@@ -59,6 +60,11 @@ impl<'a> Walk<'a> {
     /// Whether the tree is too large to be looked at in full.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
+    }
+
+    /// Files that a killed process left behind half written, as far as they were passed.
+    pub(super) fn drafts(&self) -> &[PathBuf] {
+        &self.drafts
     }
 
     fn enter(&mut self, path: PathBuf, above: Option<Rc<Rules>>) {
@@ -120,7 +126,11 @@ impl Iterator for Walk<'_> {
             };
             let path = level.path.join(&name);
             let is_dir = kind == FileKind::Directory;
-            if name == ".git" || is_draft(&name) || level.rules.ignores(&path, is_dir) {
+            if is_draft(&name) && kind == FileKind::File {
+                self.drafts.push(path);
+                continue;
+            }
+            if name == ".git" || level.rules.ignores(&path, is_dir) {
                 continue;
             }
             if !is_dir {
