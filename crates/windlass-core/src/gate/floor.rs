@@ -27,6 +27,13 @@ fn read(path: &str, inside: bool) -> Option<Decision> {
     if inside || FREE_TO_READ.iter().any(|prefix| under(path, prefix)) {
         return None;
     }
+    if ["/proc", "/sys", "/dev"].iter().any(|prefix| under(path, prefix)) {
+        return Some(Decision::new(
+            Verdict::Deny,
+            "floor: devices and processes",
+            format!("`{path}` is no file: it is a device or shows a process"),
+        ));
+    }
     Some(Decision::new(
         Verdict::Person,
         "floor: reading outside the workspace",
@@ -193,6 +200,10 @@ pub fn is_credential(path: &str) -> bool {
     let tail = |folder: &str, file: &str| *name == file && folders.last() == Some(&folder);
     let below = |trail: &[&str]| parts.windows(trail.len()).any(|window| window == trail);
     if tail(".kube", "config") || tail(".docker", "config.json") || KEY_FOLDERS.iter().any(|trail| below(trail)) {
+        return true;
+    }
+    // What a process was given, keys among it.
+    if lower.starts_with("/proc/") && *name == "environ" {
         return true;
     }
     if lower.starts_with("/etc/shadow") || lower.starts_with("/etc/gshadow") || lower.starts_with("/etc/sudoers") {
