@@ -185,6 +185,19 @@ async fn dropping_the_future_ends_the_command() {
 }
 
 #[tokio::test]
+async fn a_daemon_ends_with_the_run() {
+    let f = fixture();
+    let (stopped, dropped) = (unique(30), unique(30));
+    let daemon = |long: &str| format!("(setsid nohup sh -c 'sleep {long}; true' >/dev/null 2>&1 &); true");
+    f.run(&daemon(&stopped)).await;
+    f.processes.stop_all().await;
+    assert!(gone(&stopped).await);
+    f.run(&daemon(&dropped)).await;
+    drop(f);
+    assert!(gone(&dropped).await);
+}
+
+#[tokio::test]
 #[ignore = "the other half of the test below, which starts and kills it"]
 async fn a_program_with_two_commands() {
     let Some(marker) = std::env::var_os("WINDLASS_TEST_MARKER") else { return };
