@@ -132,6 +132,16 @@ impl Rule {
         self.verdict == Verdict::Deny && self.pattern.is_none() && glob_match(&self.tool, tool)
     }
 
+    /// Whether the pattern is about a path. A directory stands for all that is in it where the rule restricts, or where
+    /// it says so with a slash at its end; a rule that was meant to forbid must not pass over in silence.
+    fn covers(&self, pattern: &str, path: &str) -> bool {
+        let directory = pattern.strip_suffix('/');
+        let inside = directory.is_some() || self.verdict != Verdict::Allow;
+        let pattern = directory.unwrap_or(pattern);
+        let above = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+        above.take(if inside { usize::MAX } else { 1 }).any(|path| glob_match(pattern, path))
+    }
+
     fn matches(&self, proposal: &Proposal<'_>) -> bool {
         if !glob_match(&self.tool, proposal.tool) {
             return false;
@@ -140,7 +150,7 @@ impl Rule {
         let fits = |touch: &Touch| match touch {
             // A rule is about the workspace; what leads out of it matches nothing but a deny.
             Touch::Read { path, inside } | Touch::Write { path, inside } => {
-                (*inside || self.verdict == Verdict::Deny) && glob_match(pattern, path)
+                (*inside || self.verdict == Verdict::Deny) && self.covers(pattern, path)
             }
             Touch::Execute { command } if self.verdict == Verdict::Allow => {
                 floor::is_plain(command) && pattern::command_match(pattern, command)
@@ -149,7 +159,7 @@ impl Rule {
             Touch::Execute { command } => {
                 let parts = shell::simple_commands(command).unwrap_or_default();
                 pattern::command_match(pattern, command)
-                    || parts.iter().any(|part| pattern::command_match(pattern, &part.text()))
+                    || parts.iter().any(|part| pattern::command_match(pattern, &part.words.join(" ")))
             }
             Touch::Connect { host } => glob_match(pattern, host),
         };
@@ -184,12 +194,6 @@ impl FromStr for Mode {
         }
     }
 }
-
-/// Programs whose second word names a task, so that "always" may leave the rest open.
-const NAMED_TASKS: &[&str] = &[
-    "cargo", "npm", "pnpm", "yarn", "go", "make", "just", "mvn", "gradle", "dotnet", "rake", "mix", "swift", "bazel",
-    "tox", "uv",
-];
 
 /// A call to be judged.
 #[derive(Debug, Clone, Copy)]
@@ -261,15 +265,7 @@ impl PermissionGate {
     pub fn always_rule(proposal: &Proposal<'_>) -> Option<String> {
         match proposal.touches {
             [Touch::Execute { command }] if floor::is_plain(command) => {
-                let mut words = command.split_whitespace();
-                let (program, task) = (words.next()?, words.next()?);
-                // What a program like `find` or `python` does depends on all its words.
-                let narrow = NAMED_TASKS.contains(&program) && !task.starts_with('-');
-                Some(if narrow {
-                    format!("{}({program} {task} *)", proposal.tool)
-                } else {
-                    format!("{}({})", proposal.tool, command.trim())
-                })
+                Some(format!("{}({})", proposal.tool, floor::always_pattern(command)))
             }
             [Touch::Write { path, inside: true }] if !path.contains(['*', '?', '(', ')']) => {
                 Some(format!("{}({path})", proposal.tool))
