@@ -92,9 +92,8 @@ impl ReplyFold {
         self.usage
     }
 
-    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is `used` in the session or taken
-    /// in this answer already.
-    pub fn finish(self, used: impl Fn(&CallId) -> bool, mut fresh_id: impl FnMut() -> CallId) -> Reply {
+    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is taken in this answer already.
+    pub fn finish(self, mut fresh_id: impl FnMut() -> CallId) -> Reply {
         let end = self.end.unwrap_or(EndReason::Done);
         let mut truncated = end == EndReason::Length || self.dropped;
         let mut taken: Vec<CallId> = Vec::new();
@@ -116,7 +115,7 @@ impl ReplyFold {
                         Err(_) => (Value::Object(serde_json::Map::new()), Some(json)),
                     };
                     let mut id = CallId(id);
-                    if id.0.is_empty() || taken.contains(&id) || used(&id) {
+                    if id.0.is_empty() || taken.contains(&id) {
                         id = fresh_id();
                     }
                     taken.push(id.clone());
@@ -167,13 +166,10 @@ mod tests {
             fold.push(chunk);
         }
         let mut n = 0;
-        fold.finish(
-            |id| id.0 == "used",
-            || {
-                n += 1;
-                CallId(format!("fresh-{n}"))
-            },
-        )
+        fold.finish(|| {
+            n += 1;
+            CallId(format!("fresh-{n}"))
+        })
     }
 
     fn start(index: u32, id: &str) -> Chunk {
@@ -254,12 +250,6 @@ mod tests {
             })
             .collect();
         assert_eq!(states, [("a", Some("s1".into())), ("b", Some("s2".into()))]);
-    }
-
-    #[test]
-    fn an_id_that_the_session_has_used_is_replaced() {
-        let reply = fold(vec![start(0, "used"), Chunk::End(EndReason::ToolCalls)]);
-        assert_eq!(reply.message.calls().map(|c| c.id.0.as_str()).collect::<Vec<_>>(), ["fresh-1"]);
     }
 
     fn any_chunk() -> impl proptest::strategy::Strategy<Value = Chunk> {

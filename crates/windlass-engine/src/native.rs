@@ -13,7 +13,7 @@ use windlass_core::clock::Clock;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
 use windlass_core::id::CallId;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Part};
 use windlass_core::outcome::FailReason;
 use windlass_core::provider::{
     Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request, Sampling, backoff,
@@ -255,7 +255,15 @@ impl NativeRuntime {
     ) -> Result<Reply, StoreError> {
         let out_bytes = fold.bytes();
         let fresh = || CallId(format!("call_{:016x}", self.clock.entropy()));
-        let reply = fold.finish(|id| meter.calls.contains(id), fresh);
+        let mut reply = fold.finish(fresh);
+        for part in &mut reply.message.parts {
+            // Vendors want ids to be unique in a whole conversation; some start anew with every answer.
+            if let Part::Call(call) = part
+                && meter.calls.contains(&call.id)
+            {
+                call.id = fresh();
+            }
+        }
         job.outlet.emit(EventKind::Said { message: reply.message.clone() }).await?;
         let (usage, estimated) = match reply.usage {
             Some(usage) => {

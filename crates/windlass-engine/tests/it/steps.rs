@@ -173,6 +173,20 @@ async fn half_a_call_is_never_run_and_the_third_cut_fails() {
 }
 
 #[tokio::test]
+async fn ids_that_come_again_in_a_session_are_made_unique() {
+    let lab = Lab::new(vec![
+        call("same", "look", &json!({"path": "a"})),
+        call("same", "look", &json!({"path": "b"})),
+        says("ok"),
+    ]);
+    lab.run().await;
+    let last = lab.provider.asked().pop().unwrap();
+    let mut ids: Vec<_> = last.iter().flat_map(|message| message.calls().map(|call| call.id.clone())).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), 2, "{ids:?}");
+}
+
+#[tokio::test]
 async fn streamed_pieces_usage_and_totals_agree_with_the_folded_answer() {
     let pieces = ["a", "bc", "", "def"];
     let mut answer: Vec<_> = pieces.iter().map(|piece| Ok(Chunk::Text((*piece).to_owned()))).collect();
