@@ -81,7 +81,8 @@ impl Desk {
         for warning in settings.warnings.iter().chain(&unknown) {
             eprintln!("warning: {}", crate::view::plain(warning));
         }
-        let wired = wire::engine(&settings, &plan, root.clone(), opening.default_mode)?;
+        let wired =
+            wire::engine(&settings, &plan, root.clone(), opening.default_mode, opening.agent.json_schema.as_deref())?;
         let which = match opening.which {
             Which::New => Open::New,
             Which::Named(id) => Open::Resume(session_id(&id)?),
@@ -89,7 +90,7 @@ impl Desk {
         };
         let known = which != Open::New;
         let session = wired.engine.open(which, RunMode::Full).await?;
-        let view = View::new(opening.output, session.id());
+        let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
         let options = RunOptions {
             isolation: Isolation::InPlace,
             budget: settings.budget(),

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
+use windlass_core::provider::Sampling;
 use windlass_host::config::{Key, Kind, Layer, Layers, Places, Value, managed_files, set};
 
 use crate::args::{AgentArgs, LimitArgs};
@@ -27,6 +28,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "max_steps", kind: Kind::Limit, doc: "Most model calls of a run." },
     Key { name: "max_tokens", kind: Kind::Limit, doc: "Most tokens of a run." },
     Key { name: "max_seconds", kind: Kind::Limit, doc: "Most seconds of a run, without waiting for a person." },
+    Key { name: "temperature", kind: Kind::Number, doc: "How freely the model chooses its words, 0 to 2." },
+    Key { name: "reasoning_effort", kind: Kind::Text, doc: "How hard the model thinks: low, medium, high …" },
+    Key { name: "thinking_tokens", kind: Kind::Integer, doc: "Tokens the model may think before it answers." },
+    Key { name: "max_output", kind: Kind::Integer, doc: "Most tokens of one answer." },
+    Key { name: "stop", kind: Kind::Texts, doc: "Texts that end an answer." },
     Key { name: "rules.allow", kind: Kind::Texts, doc: "Calls that need no approval, as `tool(pattern)`." },
     Key { name: "rules.ask", kind: Kind::Texts, doc: "Calls that always need approval." },
     Key { name: "rules.deny", kind: Kind::Texts, doc: "Calls that are forbidden; `tool` alone hides the tool." },
@@ -124,6 +130,7 @@ impl Settings {
             ("provider", &agent.provider, "--provider"),
             ("approval", &agent.approval, "--approval"),
             ("on_ask", &agent.on_ask, "--on-ask"),
+            ("reasoning_effort", &agent.reasoning_effort, "--reasoning-effort"),
             ("max_budget_usd", &limits.max_budget_usd, "--max-budget-usd"),
             ("max_steps", &limits.max_steps, "--max-steps"),
             ("max_tokens", &limits.max_tokens, "--max-tokens"),
@@ -160,6 +167,23 @@ impl Settings {
             budget.seconds = limit.map(|seconds| (seconds.ceil() as u64).max(1));
         }
         budget
+    }
+
+    /// Wishes about how to answer.
+    pub(crate) fn sampling(&self) -> Sampling {
+        let number = |key: &str| self.layers.integer(key).and_then(|number| u64::try_from(number).ok());
+        Sampling {
+            temperature: self.layers.number("temperature"),
+            reasoning_effort: self.layers.text("reasoning_effort").map(str::to_owned),
+            thinking_tokens: number("thinking_tokens"),
+            stop: self.layers.texts("stop").unwrap_or_default().to_vec(),
+            ..Sampling::default()
+        }
+    }
+
+    /// Most tokens of one answer, where somebody said so.
+    pub(crate) fn max_output(&self) -> Option<u64> {
+        self.layers.integer("max_output").and_then(|most| u64::try_from(most).ok()).filter(|most| *most > 0)
     }
 
     /// Whether somebody set a cost limit on purpose.

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_core::BoxStream;
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
-use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
+use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request, Sampling};
 use windlass_core::workspace::Files;
+use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
@@ -40,12 +40,18 @@ pub(crate) fn engine(
     plan: &ModelPlan,
     root: Arc<Root>,
     default_mode: windlass_core::gate::Mode,
+    schema: Option<&str>,
 ) -> Result<Wired, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let (provider, model) = provider(settings, plan, &credentials)?;
     check_price(settings, provider.as_ref(), &model)?;
-    let options = NativeOptions { model, system: system_prompt(root.root()), ..NativeOptions::default() };
+    let options = NativeOptions {
+        model,
+        system: system_prompt(root.root()),
+        sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
+        max_output: settings.max_output(),
+    };
     let native = NativeRuntime::new(provider, clock.clone(), options);
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
@@ -153,6 +159,17 @@ fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
 }
 
+/// The schema of the answer: a file's content, or the text itself.
+fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
+    let inline = given.trim_start().starts_with('{');
+    let text = if inline { given.to_owned() } else { read_text(Path::new(given), "the schema")? };
+    let name = if inline { "--json-schema" } else { given };
+    let schema = serde_json::from_str(&text).map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
+    windlass_engine::check_schema(&schema)
+        .map_err(|err| Failure::usage(format!("{name} is not a JSON Schema: {err}")))?;
+    Ok(schema)
+}
+
 /// The system prompt, with the facts of this place. The same bytes for a whole session.
 fn system_prompt(root: &Path) -> String {
     format!(
@@ -205,6 +222,13 @@ impl Provider for Priced {
     fn facts(&self, model: &str) -> ModelFacts {
         let facts = self.inner.facts(model);
         ModelFacts { price: self.price.or(facts.price), ..facts }
+    }
+
+    fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
+        Box::pin(async move {
+            let facts = self.inner.probe(model).await?;
+            Ok(ModelFacts { price: self.price.or(facts.price), ..facts })
+        })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {

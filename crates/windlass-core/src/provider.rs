@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::BoxStream;
 use crate::budget::{Price, Usage};
 use crate::history::Entry;
 use crate::tool::ToolSet;
+use crate::{BoxFuture, BoxStream};
 
 /// Gives access to models.
 pub trait Provider: Send + Sync {
@@ -19,6 +19,12 @@ pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
     /// What is known about a model without asking anybody.
     fn facts(&self, model: &str) -> ModelFacts;
+    /// What the server itself says about a model, where that can be asked (a local server's window); what is known
+    /// without asking otherwise.
+    fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
+        let facts = self.facts(model);
+        Box::pin(async move { Ok(facts) })
+    }
     /// Sends one request. The stream ends after [`Chunk::End`] or an error; dropping it ends the request.
     /// Never retries: that is the engine's decision.
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>>;
@@ -53,6 +59,24 @@ pub struct Sampling {
     pub thinking_tokens: Option<u64>,
     /// Texts that end the answer.
     pub stop: Vec<String>,
+    /// Whether and which tool to call.
+    pub tool_choice: Option<ToolChoice>,
+    /// The JSON Schema the answer's text must fit. Each protocol asks for it in its own way; the engine checks it.
+    pub output_schema: Option<Value>,
+}
+
+/// Whether and which tool a model is to call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// As it likes.
+    Auto,
+    /// None.
+    None,
+    /// Any, but one.
+    Required,
+    /// This one.
+    Named(String),
 }
 
 /// What is known about a model.
@@ -66,11 +90,22 @@ pub struct ModelFacts {
     pub price: Option<Price>,
     /// It can call tools.
     pub tools: bool,
+    /// It can look at pictures.
+    pub images: bool,
+    /// It can be held to a schema.
+    pub structured_output: bool,
 }
 
 impl Default for ModelFacts {
     fn default() -> Self {
-        Self { context_window: None, max_output: 8_192, price: None, tools: true }
+        Self {
+            context_window: None,
+            max_output: 8_192,
+            price: None,
+            tools: true,
+            images: true,
+            structured_output: true,
+        }
     }
 }
 
@@ -168,7 +203,10 @@ pub enum ProviderErrorKind {
     /// The upstream declined on its own grounds.
     Refused,
     /// Connection, TLS or name resolution failed, or the stream was cut.
-    Network,
+    Network {
+        /// It may work when it is tried again; a certificate that is not trusted will not be.
+        transient: bool,
+    },
 }
 
 impl ProviderErrorKind {
@@ -184,7 +222,7 @@ impl ProviderErrorKind {
             Self::InvalidRequest => "invalid_request",
             Self::InvalidResponse => "invalid_response",
             Self::Refused => "refused",
-            Self::Network => "network",
+            Self::Network { .. } => "network",
         }
     }
 
@@ -194,7 +232,8 @@ impl ProviderErrorKind {
         match self {
             Self::RateLimited { retry_after } => (5, *retry_after),
             Self::Unavailable { retry_after } => (3, *retry_after),
-            Self::Network => (3, None),
+            Self::Network { transient: true } => (3, None),
+            Self::Network { transient: false } => (0, None),
             // Often a proxy's error page in the place of an answer: once more, then it is what it is.
             Self::InvalidResponse => (1, None),
             Self::Authentication | Self::ContextLength | Self::ModelNotFound | Self::InvalidRequest | Self::Refused => {

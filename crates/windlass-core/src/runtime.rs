@@ -29,6 +29,10 @@ pub trait Runtime: Send + Sync {
     fn model(&self) -> Option<&str> {
         None
     }
+    /// What a session loses that was with this model until now, in words; empty when nothing.
+    fn loses_from(&self, _model: &str) -> Vec<String> {
+        Vec::new()
+    }
     /// What it can do. A claim that is not kept is a defect.
     fn capabilities(&self) -> Capabilities;
     /// One iteration. Facts go through the job's outlet; the answer says why it ended.

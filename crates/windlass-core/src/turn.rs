@@ -128,6 +128,12 @@ impl Turn {
         };
     }
 
+    /// The finished answer does not fit what was asked for: it goes on with this said to the model.
+    pub fn rejected(&mut self, why: String) {
+        self.nudge = Some(why);
+        self.state = State::Ask;
+    }
+
     /// The calls were settled: exactly one for each, in call order.
     pub fn settled(&mut self, results: &[Settled]) {
         for (call, settled) in self.calls.iter().zip(results) {

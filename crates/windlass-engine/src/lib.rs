@@ -56,4 +56,5 @@ pub mod testing;
 pub use asking::{NoSuchAsk, OnAsk};
 pub use native::{NativeOptions, NativeRuntime};
 pub use run::{RunHandle, RunOptions};
+pub use schema::check_schema;
 pub use session::{ArtifactsOf, Engine, EngineBuilder, EngineError, Open, Session};

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
+use tokio::sync::OnceCell;
 use windlass_core::BoxFuture;
-use windlass_core::budget::{Estimator, Usage};
+use windlass_core::budget::{Estimator, LEAST_OUTPUT, Usage};
 use windlass_core::clock::Clock;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
 use windlass_core::id::CallId;
 use windlass_core::message::Message;
+use windlass_core::outcome::FailReason;
 use windlass_core::provider::{
     Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request, Sampling, backoff,
 };
@@ -20,8 +22,12 @@ use windlass_core::runtime::{Capabilities, Capability, Job, Runtime, RuntimeErro
 use windlass_core::store::StoreError;
 use windlass_core::turn::{Step, Turn};
 
+use crate::schema::Schemas;
+
 /// The most one answer may hold, in bytes; a vendor that sends more is not believed.
 const MAX_ANSWER: usize = 64 << 20;
+/// How often an answer that does not fit its schema goes back to the model.
+const MAX_REPAIRS: u32 = 2;
 /// Unknown things in one answer that are told; the rest is counted.
 const MAX_UNKNOWN: u32 = 3;
 
@@ -30,8 +36,11 @@ pub struct NativeRuntime {
     provider: Arc<dyn Provider>,
     clock: Arc<dyn Clock>,
     options: NativeOptions,
+    /// What is known without asking; what a run works with is in `probed`.
     facts: ModelFacts,
+    probed: OnceCell<ModelFacts>,
     price_warned: AtomicBool,
+    schemas: Schemas,
 }
 
 /// What the built-in agent needs to know.
@@ -50,42 +59,104 @@ pub struct NativeOptions {
 impl NativeRuntime {
     /// The built-in agent on a provider.
     #[must_use]
-    pub fn new(provider: Arc<dyn Provider>, clock: Arc<dyn Clock>, options: NativeOptions) -> Self {
+    pub fn new(provider: Arc<dyn Provider>, clock: Arc<dyn Clock>, mut options: NativeOptions) -> Self {
         let facts = provider.facts(&options.model);
-        Self { provider, clock, options, facts, price_warned: AtomicBool::new(false) }
+        if let Some(schema) = &options.sampling.output_schema {
+            // Said in words as well: not every server can be held to a schema.
+            options.system.push_str(&format!(
+                "\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON Schema:\n{schema}\n"
+            ));
+        }
+        let price_warned = AtomicBool::new(false);
+        Self { provider, clock, options, facts, probed: OnceCell::new(), price_warned, schemas: Schemas::default() }
     }
 
     async fn drive(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let mut turn = Turn::default();
         let mut meter = Meter::new(self.options.system.len() + tool_bytes(job));
-        self.warn_about_price(job).await?;
+        let facts = self.probed_facts(job).await?;
+        self.warn_about_price(job, facts).await?;
+        let mut answer = String::new();
+        let mut rejections = 0;
         loop {
             if job.cancel.is_cancelled() {
                 return Ok(Stop::Cancelled);
             }
             match turn.next(job.account.exceeded()) {
-                Step::AskModel => match self.ask_model(job, &mut meter).await? {
-                    Ok(reply) => turn.replied(&reply),
+                Step::AskModel => match self.ask_model(job, facts, &mut meter).await? {
+                    Ok(reply) => {
+                        answer = reply.message.text();
+                        turn.replied(&reply);
+                    }
                     Err(stop) => return Ok(stop),
                 },
                 Step::Inject(text) => {
                     job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
                 }
                 Step::RunTools(calls) => turn.settled(&job.toolbox.call(calls).await?),
+                Step::Finish(Stop::Done) => match self.check_output(&answer) {
+                    Ok(()) => return Ok(Stop::Done),
+                    Err(why) if rejections < MAX_REPAIRS => {
+                        rejections += 1;
+                        turn.rejected(format!("Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that does, and nothing around it."));
+                    }
+                    Err(why) => {
+                        let detail =
+                            format!("after {} tries the answer still does not fit the schema: {why}", rejections + 1);
+                        return Ok(Stop::Failed { reason: FailReason::StructuredOutput, detail });
+                    }
+                },
                 Step::Finish(stop) => return Ok(stop),
             }
         }
     }
 
+    /// What the server says of its model, asked once; what is known otherwise when it cannot say.
+    async fn probed_facts(&self, job: &Job<'_>) -> Result<&ModelFacts, StoreError> {
+        if let Some(facts) = self.probed.get() {
+            return Ok(facts);
+        }
+        let asked = tokio::select! {
+            asked = self.provider.probe(&self.options.model) => asked,
+            () = job.cancel.cancelled() => Ok(self.facts.clone()),
+        };
+        let facts = match asked {
+            Ok(facts) => facts,
+            Err(err) => {
+                let text = format!("the server did not say what `{}` can do: {err}", self.options.model);
+                job.outlet.emit(EventKind::Warned { code: "model_not_probed".into(), text }).await?;
+                self.facts.clone()
+            }
+        };
+        Ok(self.probed.get_or_init(|| async { facts }).await)
+    }
+
+    /// Whether the last answer fits the schema, where one was asked for.
+    fn check_output(&self, answer: &str) -> Result<(), String> {
+        let Some(schema) = &self.options.sampling.output_schema else { return Ok(()) };
+        let value = serde_json::from_str(answer.trim()).map_err(|err| format!("it is not JSON ({err})"))?;
+        self.schemas.check("the output", schema, &value)
+    }
+
     /// One model call with its retries: the committed reply, or why there is none.
-    async fn ask_model(&self, job: &Job<'_>, meter: &mut Meter) -> Result<Result<Reply, Stop>, RuntimeError> {
+    async fn ask_model(
+        &self,
+        job: &Job<'_>,
+        facts: &ModelFacts,
+        meter: &mut Meter,
+    ) -> Result<Result<Reply, Stop>, RuntimeError> {
         let mut shown = Shown::default();
         let mut tries = 0;
         loop {
             let history = job.outlet.history();
             let bytes = meter.bytes(&history);
-            let want = self.options.max_output.unwrap_or(self.facts.max_output);
-            let max_output = match job.account.admit(meter.estimator.tokens(bytes), want, self.facts.price) {
+            let input = meter.estimator.tokens(bytes);
+            let mut want = self.options.max_output.unwrap_or(facts.max_output);
+            if let Some(window) = facts.context_window {
+                // Input and output share the window; the server has the last word on whether the input fits.
+                want = want.min(window.saturating_sub(input).max(LEAST_OUTPUT));
+            }
+            let max_output = match job.account.admit(input, want, facts.price) {
                 Ok(room) => room,
                 Err(limit) => return Ok(Err(Stop::OverBudget { limit })),
             };
@@ -94,13 +165,13 @@ impl NativeRuntime {
             // Given back before the next event, so that appending to the history copies nothing.
             drop(history);
             match end {
-                Streamed::Whole => return Ok(Ok(self.commit(job, fold, meter, bytes).await?)),
+                Streamed::Whole => return Ok(Ok(self.commit(job, facts, fold, meter, bytes).await?)),
                 Streamed::Cancelled => {
-                    self.settle_partial(job, &fold, meter, bytes).await?;
+                    self.settle_partial(job, facts, &fold, meter, bytes).await?;
                     return Ok(Err(Stop::Cancelled));
                 }
                 Streamed::Failed(err) => {
-                    self.settle_partial(job, &fold, meter, bytes).await?;
+                    self.settle_partial(job, facts, &fold, meter, bytes).await?;
                     if err.kind == ProviderErrorKind::Refused {
                         let category = windlass_core::outcome::RefusalCategory::Safety;
                         return Ok(Err(Stop::Refused { category, detail: err.message }));
@@ -173,6 +244,7 @@ impl NativeRuntime {
     async fn commit(
         &self,
         job: &Job<'_>,
+        facts: &ModelFacts,
         fold: ReplyFold,
         meter: &mut Meter,
         bytes: usize,
@@ -187,7 +259,7 @@ impl NativeRuntime {
             }
             None => (meter.estimate(bytes, out_bytes), true),
         };
-        job.account.settle(usage, self.facts.price, estimated, &self.options.model).await?;
+        job.account.settle(usage, facts.price, estimated, &self.options.model).await?;
         Ok(reply)
     }
 
@@ -195,6 +267,7 @@ impl NativeRuntime {
     async fn settle_partial(
         &self,
         job: &Job<'_>,
+        facts: &ModelFacts,
         fold: &ReplyFold,
         meter: &Meter,
         bytes: usize,
@@ -207,7 +280,7 @@ impl NativeRuntime {
         if let Some(reported) = fold.usage() {
             usage = Usage { output: reported.output.max(usage.output), ..reported };
         }
-        job.account.settle(usage, self.facts.price, true, &self.options.model).await
+        job.account.settle(usage, facts.price, true, &self.options.model).await
     }
 
     /// Waits as long as the error asks for; false when it is not to be tried again.
@@ -226,8 +299,8 @@ impl NativeRuntime {
         }
     }
 
-    async fn warn_about_price(&self, job: &Job<'_>) -> Result<(), StoreError> {
-        if self.facts.price.is_some() || self.price_warned.swap(true, Ordering::Relaxed) {
+    async fn warn_about_price(&self, job: &Job<'_>, facts: &ModelFacts) -> Result<(), StoreError> {
+        if facts.price.is_some() || self.price_warned.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         let text = format!(
@@ -248,15 +321,33 @@ impl Runtime for NativeRuntime {
         Some(&self.options.model)
     }
 
+    fn loses_from(&self, model: &str) -> Vec<String> {
+        let (old, new) = (self.provider.facts(model), &self.facts);
+        let mut lost = Vec::new();
+        let abilities = [
+            (old.tools && !new.tools, "tool calls"),
+            (old.images && !new.images, "pictures"),
+            (old.structured_output && !new.structured_output, "structured output"),
+        ];
+        lost.extend(abilities.iter().filter(|(gone, _)| *gone).map(|(_, what)| (*what).to_owned()));
+        if let (Some(old), Some(new)) = (old.context_window, new.context_window)
+            && new < old
+        {
+            lost.push(format!("a window of {old} tokens (it has {new})"));
+        }
+        lost
+    }
+
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let words = Capabilities::of([C::TextCompletion, C::StreamingText]);
+        let words = Capabilities::of([C::TextCompletion, C::StreamingText, C::StructuredOutput]);
         if !self.facts.tools {
             return words;
         }
         Capabilities::of([
             C::TextCompletion,
             C::StreamingText,
+            C::StructuredOutput,
             C::NativeToolLoop,
             C::FunctionTools,
             C::FilesystemRead,
@@ -279,7 +370,7 @@ enum Streamed {
 
 fn cut() -> ProviderError {
     ProviderError {
-        kind: ProviderErrorKind::Network,
+        kind: ProviderErrorKind::Network { transient: true },
         message: "the model's stream ended before the answer did".into(),
         status: None,
     }

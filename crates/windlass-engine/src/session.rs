@@ -347,7 +347,12 @@ impl Session {
         if let (Some(from), Some(to)) = (was, now)
             && from != to
         {
+            let lost = self.parts.runtime.loses_from(&from);
+            let text = format!("`{to}` goes on where `{from}` was, without: {}", lost.join(", "));
             self.log.emit(&self.scope(None), EventKind::ModelSwitched { from, to }).await?;
+            if !lost.is_empty() {
+                self.log.emit(&self.scope(None), EventKind::Warned { code: "abilities_differ".into(), text }).await?;
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ impl From<HttpError> for ProviderError {
         let kind = match &err {
             HttpError::Setup(_) | HttpError::Redirect { .. } => ProviderErrorKind::InvalidRequest,
             HttpError::Malformed { .. } | HttpError::TooLarge { .. } => ProviderErrorKind::InvalidResponse,
-            _ => ProviderErrorKind::Network,
+            other => ProviderErrorKind::Network { transient: other.is_transient() },
         };
         error(kind, err.to_string(), None)
     }
@@ -34,7 +34,7 @@ impl From<SseError> for ProviderError {
 /// The stream ended before the answer did.
 pub(crate) fn cut(host: &str) -> ProviderError {
     let message = format!("the stream of `{host}` ended before the answer did");
-    error(ProviderErrorKind::Network, message, None)
+    error(ProviderErrorKind::Network { transient: true }, message, None)
 }
 
 /// An answer that should have been an event stream and is not.

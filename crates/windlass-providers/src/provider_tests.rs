@@ -160,11 +160,23 @@ async fn answers_that_are_no_stream_are_quoted() {
 #[tokio::test]
 async fn cuts_keep_the_text_so_far_and_are_network_errors() {
     use ProviderErrorKind as K;
-    check_failure(vec![Act::Close], K::Network, "broke", "").await;
-    check_failure(vec![stream_head(), chunk(delta("half")), Act::Close], K::Network, "broke", "half").await;
+    check_failure(vec![Act::Close], K::Network { transient: true }, "broke", "").await;
+    check_failure(
+        vec![stream_head(), chunk(delta("half")), Act::Close],
+        K::Network { transient: true },
+        "broke",
+        "half",
+    )
+    .await;
     let clean = event_stream(&[&delta("half"), "data: {\"choices\":[{\"ind"]);
-    check_failure(clean, K::Network, "ended before the answer did", "half").await;
-    check_failure(vec![stream_head(), chunk(delta("half")), Act::Hang], K::Network, "no byte", "half").await;
+    check_failure(clean, K::Network { transient: true }, "ended before the answer did", "half").await;
+    check_failure(
+        vec![stream_head(), chunk(delta("half")), Act::Hang],
+        K::Network { transient: true },
+        "no byte",
+        "half",
+    )
+    .await;
     let error = "data: {\"error\":{\"type\":\"server_error\",\"message\":\"upstream fell over\"}}\n\n";
     let acts = event_stream(&[&delta("half"), error]);
     check_failure(acts, K::Unavailable { retry_after: None }, "fell over", "half").await;

@@ -51,7 +51,7 @@ impl Provider for ScriptedProvider {
             context_window: self.script.context_window,
             max_output: self.script.max_output.unwrap_or(ModelFacts::default().max_output),
             price: Some(Price::FREE),
-            tools: true,
+            ..ModelFacts::default()
         }
     }
 

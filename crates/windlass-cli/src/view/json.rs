@@ -11,6 +11,8 @@ use windlass_core::message::Role;
 /// Collects what the last line needs.
 pub(crate) struct JsonView {
     session: SessionId,
+    /// The answer is JSON that fits a schema.
+    structured: bool,
     run: Option<RunId>,
     text: String,
     warnings: Vec<Value>,
@@ -22,9 +24,10 @@ pub(crate) struct JsonView {
 const MAX_WARNINGS: usize = 100;
 
 impl JsonView {
-    pub(crate) fn new(session: &SessionId) -> Self {
+    pub(crate) fn new(session: &SessionId, structured: bool) -> Self {
         Self {
             session: session.clone(),
+            structured,
             run: None,
             text: String::new(),
             warnings: Vec::new(),
@@ -36,7 +39,7 @@ impl JsonView {
     pub(crate) fn event(&mut self, event: &Event) {
         match &event.kind {
             EventKind::RunStarted { .. } => {
-                *self = Self::new(&self.session);
+                *self = Self::new(&self.session, self.structured);
                 self.run.clone_from(&event.run);
             }
             EventKind::Said { message } if message.role == Role::Assistant => {
@@ -74,6 +77,9 @@ impl JsonView {
             }
         }
         result["warnings"] = std::mem::take(&mut self.warnings).into();
+        if self.structured {
+            result["structured_output"] = serde_json::from_str(self.text.trim()).unwrap_or_default();
+        }
         // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
         result["text"] = std::mem::take(&mut self.text).into();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());

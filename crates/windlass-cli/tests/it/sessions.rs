@@ -152,3 +152,26 @@ fn a_project_cannot_loosen_or_redirect_anything() {
     assert!(output.err.contains("may only tighten"), "{}", output.err);
     assert!(!place.work().join("made").exists());
 }
+
+#[test]
+fn an_answer_is_held_to_a_schema() {
+    let schema = r#"{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}"#;
+    let place = Place::new();
+    let good = "[[step]]\ntext = \"three\"\n[[step]]\nexpect_new = \"does not fit\"\ntext = '{\"n\": 3}'\n";
+    let output = place.play(good, &["--json-schema", schema, "--json"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let result: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(result["structured_output"]["n"], 3);
+
+    let output = Place::new().play("[[step]]\nrepeat = 3\ntext = \"three\"\n", &["--json-schema", schema]);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("failed (structured_output)"), "{}", output.err);
+
+    for (bad, says) in
+        [("{", "is not JSON"), ("{\"type\": 7}", "is not a JSON Schema"), ("no/such/file", "cannot be read")]
+    {
+        let output = Place::new().play(HELLO, &["--json-schema", bad]);
+        assert_eq!(output.code, 2);
+        assert!(output.err.contains(says), "{bad}: {}", output.err);
+    }
+}

@@ -88,7 +88,7 @@ async fn cutting_the_stream_anywhere_gives_one_end() {
         for _ in 0..4 {
             let mut chunks: Vec<_> = text[..cut].chars().map(|c| Ok(Chunk::Text(c.to_string()))).collect();
             if cut % 2 == 0 {
-                let kind = ProviderErrorKind::Network;
+                let kind = ProviderErrorKind::Network { transient: true };
                 chunks.push(Err(ProviderError { kind, message: "cut".into(), status: None }));
             }
             answers.push(chunks);

@@ -80,7 +80,9 @@ fn failed(failure: &Failure) -> ProviderError {
         FailureKind::InvalidRequest => (ProviderErrorKind::InvalidRequest, "the request was not accepted"),
         FailureKind::InvalidResponse => (ProviderErrorKind::InvalidResponse, "the answer was not of the protocol"),
         FailureKind::Refused => (ProviderErrorKind::Refused, "the upstream declined"),
-        FailureKind::Network => (ProviderErrorKind::Network, "the stream ended before the answer did"),
+        FailureKind::Network => {
+            (ProviderErrorKind::Network { transient: true }, "the stream ended before the answer did")
+        }
     };
     let message = failure.message.clone().unwrap_or_else(|| format!("{words} (scripted)"));
     ProviderError { kind, message, status: failure.status }
