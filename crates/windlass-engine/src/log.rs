@@ -11,6 +11,7 @@ use windlass_core::clock::Clock;
 use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::history::{Entry, History};
 use windlass_core::id::{RunId, SessionId, TraceId};
+use windlass_core::message::Part;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
 
 /// A session's log while somebody writes it.
@@ -181,6 +182,7 @@ impl Writer {
         // The buffer is used again for every line; a huge one is not kept.
         let mut bytes = std::mem::take(&mut self.line).into_bytes();
         bytes.clear();
+        bytes.reserve(likely_bytes(&event.kind));
         serde_json::to_writer(&mut bytes, event).map_err(|err| {
             StoreError::new(StoreErrorKind::Io, format!("an event could not be written as JSON: {err}"))
         })?;
@@ -193,4 +195,25 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// About how long the line of an event gets. Room for megabytes is taken once instead of doubling up to it, which
+/// would hold twice as much for a moment.
+fn likely_bytes(kind: &EventKind) -> usize {
+    const FRAME: usize = 512;
+    let text = match kind {
+        EventKind::Said { message } | EventKind::RunStarted { prompt: message } => {
+            let parts = message.parts.iter().map(|part| match part {
+                Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
+                Part::Image { data, .. } => data.len(),
+                Part::Result(result) => result.text.len(),
+                Part::Call(_) => 0,
+            });
+            parts.sum()
+        }
+        EventKind::CallFinished { result, .. } => result.text.len(),
+        _ => 0,
+    };
+    // Line ends and quotes take two bytes in JSON; an eighth more holds most text.
+    FRAME + text + text / 8
 }

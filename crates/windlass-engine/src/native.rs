@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
+use serde_json::Value;
 use tokio::sync::OnceCell;
 use windlass_core::BoxFuture;
 use windlass_core::budget::{Estimator, LEAST_OUTPUT, Usage};
@@ -399,7 +400,17 @@ fn too_long() -> ProviderError {
 
 fn tool_bytes(job: &Job<'_>) -> usize {
     let tools = job.toolbox.tools().iter();
-    tools.map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len() + 64).sum()
+    tools.map(|tool| tool.spec().description.len() + json_bytes(&tool.spec().schema) + 64).sum()
+}
+
+/// About how long a value is as JSON. Counted, not written: this is paid at every start.
+fn json_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| json_bytes(item) + 1).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(name, value)| name.len() + 4 + json_bytes(value)).sum::<usize>(),
+    }
 }
 
 /// Counts what a request weighs without walking the whole history at every step.
