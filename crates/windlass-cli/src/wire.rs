@@ -1,6 +1,7 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,8 +17,10 @@ use windlass_host::secret::{Credentials, KnownSecrets, Secret};
 use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
+use windlass_providers::auth::Auth;
 use windlass_providers::{
-    Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, SetupError, Vendor, WireProvider,
+    AwsKeys, Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, Setting, SetupError,
+    Vendor, WireProvider,
 };
 
 use crate::exit;
@@ -95,7 +98,14 @@ fn provider(
             let options = ProviderOptions {
                 base_url: base_url.clone(),
                 key: key(settings, vendor, credentials),
-                http: http(settings)?,
+                aws: aws_keys(vendor),
+                context_window: settings
+                    .layers
+                    .number(&Settings::named("providers", vendor.id, "context_window"))
+                    .map(|tokens| tokens.max(0.0) as u64)
+                    .filter(|tokens| *tokens > 0),
+                settings: vendor_settings(settings, vendor),
+                ..ProviderOptions::new(http(settings)?)
             };
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             let priced = Priced { inner: wire, price: price(settings, model) };
@@ -111,6 +121,29 @@ pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credential
     let from_env = variable.and_then(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty());
     let key = from_env.or_else(|| credentials.get(vendor.id).map(|secret| secret.expose().to_owned()));
     key.map(|key| SecretString::from(key.trim().to_owned()))
+}
+
+/// The keys that sign requests, from the variables that usually hold them.
+fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    if !matches!(vendor.auth, Auth::SigV4(_)) {
+        return None;
+    }
+    Some(AwsKeys {
+        access_key: variable("AWS_ACCESS_KEY_ID")?,
+        secret_key: variable("AWS_SECRET_ACCESS_KEY")?.into(),
+        session_token: variable("AWS_SESSION_TOKEN").map(SecretString::from),
+    })
+}
+
+/// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
+fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
+    let value = |setting: &Setting| {
+        let configured = settings.layers.text(&Settings::named("providers", vendor.id, setting.name));
+        let value = configured.map(str::to_owned).or_else(|| std::env::var(setting.env).ok())?;
+        Some((setting.name.to_owned(), value))
+    };
+    vendor.settings.iter().filter_map(value).collect()
 }
 
 fn setup_failure(err: SetupError) -> Failure {

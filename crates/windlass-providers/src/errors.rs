@@ -7,8 +7,8 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 use windlass_core::provider::{LONGEST_WAIT, ProviderError, ProviderErrorKind};
 
+use crate::framing::FramingError;
 use crate::http::HttpError;
-use crate::sse::SseError;
 
 /// How much of an unexpected answer is quoted.
 const QUOTE: usize = 200;
@@ -25,9 +25,12 @@ impl From<HttpError> for ProviderError {
     }
 }
 
-impl From<SseError> for ProviderError {
-    fn from(err: SseError) -> Self {
-        error(ProviderErrorKind::InvalidResponse, err.to_string(), None)
+impl From<FramingError> for ProviderError {
+    fn from(err: FramingError) -> Self {
+        match &err {
+            FramingError::Exception { name, message } => in_stream(name, "", message),
+            _ => error(ProviderErrorKind::InvalidResponse, err.to_string(), None),
+        }
     }
 }
 
@@ -35,6 +38,33 @@ impl From<SseError> for ProviderError {
 pub(crate) fn cut(host: &str) -> ProviderError {
     let message = format!("the stream of `{host}` ended before the answer did");
     error(ProviderErrorKind::Network { transient: true }, message, None)
+}
+
+/// A request that is larger than the window of the model, and was not sent.
+pub(crate) fn does_not_fit(vendor: &str, model: &str, needed: u64, window: u64) -> ProviderError {
+    let message = format!(
+        "the request takes about {needed} tokens and `{model}` has a window of {window}; it was not sent, because the \
+         server would drop its beginning. Shorten it, or set `providers.{vendor}.context_window` if the model can \
+         hold more"
+    );
+    error(ProviderErrorKind::ContextLength, message, None)
+}
+
+/// A vendor without a list of models, or with one that cannot be read.
+pub(crate) fn no_list(vendor: &str) -> ProviderError {
+    error(ProviderErrorKind::InvalidResponse, format!("`{vendor}` does not say which models it has"), None)
+}
+
+/// A question that took too long.
+pub(crate) fn no_answer(url: &reqwest::Url, limit: Duration) -> ProviderError {
+    let host = url.host_str().unwrap_or("the server");
+    let message = format!("`{host}` did not say what it serves within {} s", limit.as_secs());
+    error(ProviderErrorKind::Network { transient: true }, message, None)
+}
+
+/// Keys that make no header.
+pub(crate) fn unusable_key(err: &crate::auth::BadKey) -> ProviderError {
+    error(ProviderErrorKind::Authentication, err.to_string(), None)
 }
 
 /// An answer that should have been an event stream and is not.
@@ -56,8 +86,11 @@ pub(crate) fn not_an_event(data: &str, err: &serde_json::Error) -> ProviderError
 /// An answer with an error status.
 pub(crate) fn from_status(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> ProviderError {
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    let found = parsed.as_ref().map(|value| find_words(value.get("error").unwrap_or(value))).unwrap_or_default();
-    let wait = retry_after(headers, now);
+    // One vendor answers with a list of one.
+    let parsed = parsed.as_ref().map(|value| value.get(0).unwrap_or(value));
+    let error_object = parsed.map(|value| value.get("error").unwrap_or(value));
+    let found = error_object.map(find_words).unwrap_or_default();
+    let wait = retry_after(headers, now).or_else(|| retry_delay(error_object?));
     let mut kind = kind_of_status(status, &found, wait);
     if matches!(kind, ProviderErrorKind::InvalidRequest) {
         kind = refine(kind, &found);
@@ -84,17 +117,43 @@ pub(crate) fn from_error_value(value: &Value) -> ProviderError {
     in_stream(found.kind.as_deref().unwrap_or_default(), found.code.as_deref().unwrap_or_default(), &message)
 }
 
+/// The error in a body that is one document, or a list of them, instead of an event stream.
+pub(crate) fn in_body(body: &[u8]) -> Option<ProviderError> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let all = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    all.iter().find_map(|value| value.get("error").filter(|error| !error.is_null())).map(from_error_value)
+}
+
+/// An answer that its own server calls unusable. It may turn out better when it is asked for again.
+pub(crate) fn bad_answer(reason: &str, message: &str) -> ProviderError {
+    let colon = if message.is_empty() { "" } else { ": " };
+    let message = format!("the model gave an answer that cannot be used (`{reason}`){colon}{message}");
+    error(ProviderErrorKind::InvalidResponse, message, None)
+}
+
 /// An error named by type and code inside a stream.
 pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError {
     let found = Words { kind: Some(kind.to_owned()), code: Some(code.to_owned()), message: Some(message.to_owned()) };
-    let by_name = match kind {
+    // One of them writes these names in two ways.
+    let name = kind.strip_suffix("Exception").map(str::to_ascii_lowercase);
+    let by_name = match name.as_deref().unwrap_or(if kind.is_empty() { code } else { kind }) {
+        "accessdenied" | "unrecognizedclient" | "expiredtoken" | "invalidsignature" => {
+            ProviderErrorKind::Authentication
+        }
+        "throttling" | "toomanyrequests" | "servicequotaexceeded" => {
+            ProviderErrorKind::RateLimited { retry_after: None }
+        }
+        "resourcenotfound" => ProviderErrorKind::ModelNotFound,
+        "validation" => ProviderErrorKind::InvalidRequest,
         "authentication_error" | "permission_error" | "billing_error" => ProviderErrorKind::Authentication,
         "rate_limit_error" | "rate_limit_exceeded" | "tokens" | "requests" => {
             ProviderErrorKind::RateLimited { retry_after: None }
         }
         "not_found_error" => ProviderErrorKind::ModelNotFound,
         "request_too_large" => ProviderErrorKind::ContextLength,
-        "invalid_request_error" | "BadRequestError" => ProviderErrorKind::InvalidRequest,
+        "invalid_request_error" | "BadRequestError" | "invalid_prompt" | "invalid_image" | "image_parse_error" => {
+            ProviderErrorKind::InvalidRequest
+        }
         _ => ProviderErrorKind::Unavailable { retry_after: None },
     };
     let message = if message.is_empty() { format!("the upstream reported `{kind}`") } else { message.to_owned() };
@@ -156,6 +215,7 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     let may_be_better = matches!(kind, ProviderErrorKind::InvalidRequest | ProviderErrorKind::Unavailable { .. });
     if may_be_better
         && says(&[
+            "exceeds the maximum number of tokens",
             "prompt is too long",
             "maximum context length",
             "context length",
@@ -167,6 +227,9 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
         ])
     {
         return ProviderErrorKind::ContextLength;
+    }
+    if kind == ProviderErrorKind::InvalidRequest && says(&["api key not valid", "api key expired"]) {
+        return ProviderErrorKind::Authentication;
     }
     if kind == ProviderErrorKind::InvalidRequest
         && says(&["model not exist", "model does not exist", "invalid model", "unknown model", "is not a valid model"])
@@ -196,6 +259,14 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         let date = SystemTime::from(DATE.parse_timestamp(text).ok()?);
         date.duration_since(now).ok().map(|wait| wait.min(LONGEST_WAIT))
     })
+}
+
+/// When to come back, where a vendor says so inside the error: `{"retryDelay": "28s"}` among its details.
+fn retry_delay(value: &Value) -> Option<Duration> {
+    let details = value.get("details")?.as_array()?;
+    let text = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
+    (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())))
 }
 
 fn error(kind: ProviderErrorKind, message: String, status: Option<u16>) -> ProviderError {
@@ -283,6 +354,24 @@ mod tests {
             "overloaded",
         );
         check(302, "", &K::InvalidResponse, "");
+        let google = |code: u16, message: &str| format!(r#"[{{"error":{{"code":{code},"message":"{message}"}}}}]"#);
+        check(400, &google(400, "API key not valid. Pass a valid one."), &K::Authentication, "not valid");
+        check(404, &google(404, "models/x is not found"), &K::ModelNotFound, "models/x");
+        let long = "The input token count (9) exceeds the maximum number of tokens allowed (8).";
+        check(400, &google(400, long), &K::ContextLength, "allowed (8)");
+        let wait = r#"{"error":{"code":429,"message":"quota","details":[{"@type":"x"},{"retryDelay":"28.5s"}]}}"#;
+        check(429, wait, &K::RateLimited { retry_after: Some(Duration::from_millis(28_500)) }, "quota");
+        let never = r#"{"error":{"message":"quota","details":[{"retryDelay":"-1s"}]}}"#;
+        check(429, never, &K::RateLimited { retry_after: None }, "quota");
+    }
+
+    #[test]
+    fn a_body_that_is_an_error_says_so_alone_or_in_a_list() {
+        let kind = |body: &str| in_body(body.as_bytes()).map(|err| err.kind.word());
+        assert_eq!(kind(r#"{"error":{"code":503,"message":"x"}}"#), Some("unavailable"));
+        assert_eq!(kind(r#"[{"candidates":[]},{"error":{"code":429,"message":"x"}}]"#), Some("rate_limited"));
+        assert_eq!(kind(r#"[{"error":null}]"#), None);
+        assert_eq!((kind("[]"), kind("half {"), kind("7")), (None, None, None));
     }
 
     #[test]
@@ -291,6 +380,8 @@ mod tests {
         assert_eq!(in_stream("overloaded_error", "", "x").kind, K::Unavailable { retry_after: None });
         assert_eq!(in_stream("rate_limit_error", "", "x").kind, K::RateLimited { retry_after: None });
         assert_eq!(in_stream("invalid_request_error", "", "prompt is too long").kind, K::ContextLength);
+        assert_eq!(in_stream("", "invalid_prompt", "x").kind, K::InvalidRequest);
+        assert_eq!(in_stream("", "server_error", "x").kind, K::Unavailable { retry_after: None });
         let value = serde_json::json!({ "code": 502, "message": "upstream", "metadata": { "raw": "why" } });
         let err = from_error_value(&value);
         assert_eq!((err.kind, err.status), (K::Unavailable { retry_after: None }, Some(502)));

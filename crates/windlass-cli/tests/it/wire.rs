@@ -112,5 +112,5 @@ fn chat_completions_over_http() {
         r#"{"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":7}}"#,
         "[DONE]",
     ]);
-    check("openai", "OPENAI_API_KEY", vec![first, second], "authorization: bearer sk-secret-1234567890");
+    check("openai-chat", "OPENAI_API_KEY", vec![first, second], "authorization: bearer sk-secret-1234567890");
 }
