@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
-use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
+use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request, Sampling};
 use windlass_core::workspace::{Files, Redactor};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
@@ -48,17 +48,26 @@ pub(crate) fn engine(
     plan: &ModelPlan,
     root: Arc<Root>,
     default_mode: windlass_core::gate::Mode,
+    schema: Option<&str>,
 ) -> Result<Wired, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let (provider, model) = provider(settings, plan, &credentials)?;
     check_price(settings, provider.as_ref(), &model)?;
-    let options = NativeOptions { model, system: system_prompt(root.root()), ..NativeOptions::default() };
+    let options = NativeOptions {
+        model,
+        system: system_prompt(root.root()),
+        sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
+        max_output: settings.max_output(),
+    };
     let native = NativeRuntime::new(provider, clock.clone(), options);
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
+    let tools = windlass_tools::all();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+    let gate = settings.gate(default_mode, &names)?;
     let engine = Engine::builder()
         .runtime(Arc::new(native))
         .store(store.clone())
@@ -67,8 +76,8 @@ pub(crate) fn engine(
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
         .redactor(redactor(&credentials))
-        .tools(windlass_tools::all())
-        .gate(settings.gate(default_mode)?)
+        .gate(gate)
+        .tools(tools)
         .build()?;
     Ok(Wired { engine, store })
 }
@@ -242,6 +251,17 @@ fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
     let cannot = |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
     let bytes = windlass_host::workspace::read_file(path, most).map_err(|err| cannot(err.message))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
+}
+
+/// The schema of the answer: a file's content, or the text itself.
+fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
+    let inline = given.trim_start().starts_with('{');
+    let text = if inline { given.to_owned() } else { read_text(Path::new(given), "the schema")? };
+    let name = if inline { "--json-schema" } else { given };
+    let schema = serde_json::from_str(&text).map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
+    windlass_engine::check_schema(&schema)
+        .map_err(|err| Failure::usage(format!("{name} is not a JSON Schema: {err}")))?;
+    Ok(schema)
 }
 
 /// The system prompt, with the facts of this place. The same bytes for a whole session.
