@@ -102,10 +102,8 @@ impl ModelPlan {
 
 /// Who was asked for what when a cassette was made, as `vendor/model`.
 fn recorded_model(file: &Path) -> Result<String, Failure> {
-    let row = wire::first_exchange(file)?;
-    let body: serde_json::Value = serde_json::from_str(&row.request.body).unwrap_or_default();
-    match body.get("model").and_then(serde_json::Value::as_str) {
-        Some(model) if vendor(&row.provider).is_some() => Ok(format!("{}/{model}", row.provider)),
+    match wire::recorded_model(file)? {
+        Some((by, model)) if vendor(&by).is_some() => Ok(format!("{by}/{model}")),
         _ => Err(Failure::usage(format!("{} does not say which model was asked", file.display()))
             .hint("name it with -m, as VENDOR/MODEL")),
     }

@@ -20,10 +20,9 @@ use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
 use windlass_providers::auth::Auth;
-use windlass_providers::cassette::Row;
 use windlass_providers::{
-    AwsKeys, Http, HttpOptions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider, SecretString,
-    Setting, SetupError, Vendor, WireProvider, with_tools,
+    AwsKeys, Http, HttpOptions, JsonActions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider,
+    SecretString, Setting, SetupError, Vendor, WireProvider,
 };
 
 use crate::exit;
@@ -149,7 +148,8 @@ fn play(file: &Path, vendor: &Vendor, credentials: &Credentials, options: &mut P
     let player = Player::parse(&text, redactor(credentials))
         .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
     if options.base_url.is_none() && vendor.base_url.is_none() {
-        let path = player.first().request.path.split('?').next().unwrap_or_default();
+        let row = player.first_model().map(|(row, _)| row.request.path.as_str());
+        let path = row.and_then(|path| path.split('?').next()).unwrap_or_default();
         options.base_url = Some(format!("http://127.0.0.1{path}"));
     }
     // Nobody is asked, so no key is needed.
@@ -158,12 +158,12 @@ fn play(file: &Path, vendor: &Vendor, credentials: &Credentials, options: &mut P
     Ok(())
 }
 
-/// The first exchange of a cassette.
-pub(crate) fn first_exchange(file: &Path) -> Result<Row, Failure> {
+/// Who was asked for what when a cassette was made: the vendor's id and the model.
+pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Failure> {
     let text = read_text(file, MAX_CASSETTE, "the cassette")?;
     let player = Player::parse(&text, Arc::new(windlass_core::workspace::NoSecrets))
         .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
-    Ok(player.first().clone())
+    Ok(player.first_model().map(|(row, model)| (row.provider.clone(), model)))
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
@@ -256,7 +256,7 @@ fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
 /// The schema of the answer: a file's content, or the text itself.
 fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
     let inline = given.trim_start().starts_with('{');
-    let text = if inline { given.to_owned() } else { read_text(Path::new(given), "the schema")? };
+    let text = if inline { given.to_owned() } else { read_text(Path::new(given), MAX_FILE, "the schema")? };
     let name = if inline { "--json-schema" } else { given };
     let schema = serde_json::from_str(&text).map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
     windlass_engine::check_schema(&schema)
@@ -305,7 +305,8 @@ fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Res
 /// A provider with what the configuration says of its model, and with tools in any case.
 fn configured(settings: &Settings, inner: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
     let tools = settings.layers.boolean(&Settings::named("models", model, "tools"));
-    with_tools(Arc::new(Configured { inner, price: price(settings, model), tools }), model)
+    // Around every provider: whether a model can call tools may be known only after its server was asked.
+    Arc::new(JsonActions::new(Arc::new(Configured { inner, price: price(settings, model), tools })))
 }
 
 /// A provider whose facts the configuration knows better.

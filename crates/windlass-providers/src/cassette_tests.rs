@@ -37,8 +37,8 @@ fn recorder(redactor: impl Redactor + 'static) -> (Recorder, Lines) {
 }
 
 fn provider(http: Http, url: &str) -> WireProvider {
-    let options =
-        ProviderOptions { base_url: Some(url.to_owned()), key: Some("sk-secret-1234".to_owned().into()), http };
+    let (base_url, key) = (Some(url.to_owned()), Some("sk-secret-1234".to_owned().into()));
+    let options = ProviderOptions { base_url, key, ..ProviderOptions::new(http) };
     WireProvider::new(*vendor("openai-compatible").unwrap(), options).unwrap()
 }
 

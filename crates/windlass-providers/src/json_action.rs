@@ -28,7 +28,8 @@ pub fn with_tools(provider: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider>
     if provider.facts(model).tools { provider } else { Arc::new(JsonActions::new(provider)) }
 }
 
-/// A provider whose models call tools through JSON in their text.
+/// A provider whose models call tools through JSON in their text, where they cannot call them otherwise. Asked anew
+/// for each request: a server may say what its model can do after the first question.
 pub struct JsonActions {
     inner: Arc<dyn Provider>,
     /// The history in words. Kept, so that each message is translated, and encoded by the inner provider, once.
@@ -90,6 +91,9 @@ impl Provider for JsonActions {
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
+        if self.inner.facts(request.model).tools {
+            return self.inner.stream(request);
+        }
         // One place: the answer is read as fast as it is taken, and no faster.
         let (sender, receiver) = mpsc::channel(1);
         Box::pin(Asking { work: Some(Box::pin(self.ask(request, sender))), receiver })

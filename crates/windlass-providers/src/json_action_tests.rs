@@ -284,6 +284,14 @@ async fn a_cut_stream_is_an_error_after_what_was_read() {
     assert!(matches!(chunks.last(), Some(Err(err)) if err.kind == ProviderErrorKind::Network { transient: true }));
 }
 
+#[tokio::test]
+async fn a_model_that_calls_tools_is_asked_as_it_is() {
+    let script = "[[step]]\ntext = '{\"answer\": \"as it is\"}'\npieces = 1";
+    let able = JsonActions::new(Arc::new(ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap()));
+    let chunks = ask(&able, &[], &Sampling::default()).await;
+    assert_eq!(chunks[0], Ok(Chunk::Text("{\"answer\": \"as it is\"}".into())));
+}
+
 #[track_caller]
 fn check_schema(choice: Option<ToolChoice>, fits: &str) {
     let (tools, options) = (tools(), Sampling { tool_choice: choice, ..Sampling::default() });

@@ -8,7 +8,8 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-const CORPUS: &str = include_str!("../corpus/model-streams.jsonl");
+const SHARED: &str = include_str!("../corpus/model-streams.jsonl");
+const OWN: &str = include_str!("../corpus/provider-faults.jsonl");
 
 /// Runs the cases, a few at a time, and says of each that fails what did not hold.
 fn check(corpus: &str) {
@@ -42,5 +43,44 @@ fn check(corpus: &str) {
 
 #[test]
 fn every_case_of_the_shared_corpus_holds() {
-    check(CORPUS);
+    check(SHARED);
+}
+
+#[test]
+fn every_fault_of_a_provider_is_answered_as_listed() {
+    check(OWN);
+}
+
+/// What a run says when it cannot even reach its server: each reason in its own words, and how often it was tried.
+#[test]
+fn what_keeps_us_from_the_server_is_told_apart() {
+    // Answers a greeting in a language that is not TLS.
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let tls = format!("https://{}", plain.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in plain.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let cases = [
+        ("http://127.0.0.1:1", "", "refused the connection", 3),
+        ("https://host.invalid", "", "cannot find the address of `host.invalid`", 3),
+        ("https://host.invalid", "http://127.0.0.1:1", "the proxy did not connect us", 3),
+        (tls.as_str(), "", "TLS with", 0),
+    ];
+    std::thread::scope(|scope| {
+        for (url, proxy, says, retries) in cases {
+            scope.spawn(move || {
+                let place = crate::place::Place::new();
+                let args = ["run", "--in-place", "-m", "anthropic/some-model", "--base-url", url, "go"];
+                let mut command = place.command(&args);
+                command.env("ANTHROPIC_API_KEY", "sk-corpus-0123456789abcdef").env("HTTPS_PROXY", proxy);
+                let output = place.run_with(command, "");
+                assert_eq!(output.code, 7, "{url}: {}", output.err);
+                assert!(output.err.contains(says), "{url}: {}", output.err);
+                let waits = place.log().iter().filter(|event| event["kind"] == "waited").count();
+                assert_eq!(waits, retries, "{url}: {}", output.err);
+            });
+        }
+    });
 }

@@ -60,7 +60,8 @@ fn a_served_model_gets_the_tools_as_words() {
         says(r#"{"action": "read_file", "arguments": {"path": "a.txt"}}"#),
         says(r#"{"answer": "It says: the file's words"}"#),
     ]);
-    let output = place.run(&["run", "--in-place", "-m", "llama.cpp/small", "--base-url", &url, "--json", "read a.txt"]);
+    let output =
+        place.run(&["run", "--in-place", "-m", "openai-compatible/small", "--base-url", &url, "--json", "read a.txt"]);
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["text"], "It says: the file's words");

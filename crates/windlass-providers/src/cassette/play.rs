@@ -46,10 +46,13 @@ impl Player {
         Ok(Self { rows: Arc::new(rows), next: Arc::default(), redactor })
     }
 
-    /// The first exchange.
+    /// The first exchange in which a model was named, and its name.
     #[must_use]
-    pub fn first(&self) -> &Row {
-        &self.rows[0]
+    pub fn first_model(&self) -> Option<(&Row, String)> {
+        self.rows.iter().find_map(|row| {
+            let body: Value = serde_json::from_str(&row.request.body).ok()?;
+            Some((row, body.get("model")?.as_str()?.to_owned()))
+        })
     }
 
     /// Exchanges that have not been played.

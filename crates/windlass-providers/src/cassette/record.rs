@@ -75,7 +75,7 @@ impl Recorder {
             provider: label.provider.to_owned(),
             protocol: label.protocol.to_owned(),
             framing: label.framing.to_owned(),
-            streaming: asked.method == Method::POST,
+            streaming: ["event-stream", "eventstream", "ndjson"].iter().any(|word| content_type.contains(word)),
             request: asked.row(&Clean(self.redactor.as_ref(), label.key.as_ref())),
             response: RowResponse { status, content_type: content_type.to_owned(), body: None, body_b64: None },
             tags: if status >= 400 { vec!["error".to_owned()] } else { Vec::new() },

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::server::{Act, Server, end, head, packed_zeros, piece};
+use super::server::{Act, Server, end, head, packed, packed_zeros, piece};
 use crate::place::Place;
 
 const KEY: &str = "sk-corpus-0123456789abcdef";
@@ -144,7 +144,10 @@ fn bytes_of(chunks: &Value) -> Vec<u8> {
     for chunk in chunks.as_array().into_iter().flatten() {
         match chunk {
             Value::String(text) => all.extend_from_slice(named(text).as_bytes()),
-            coded => all.extend_from_slice(named(&from_base64(coded["b64"].as_str().unwrap())).as_bytes()),
+            coded => match String::from_utf8(from_base64(coded["b64"].as_str().unwrap())) {
+                Ok(text) => all.extend_from_slice(named(&text).as_bytes()),
+                Err(raw) => all.extend_from_slice(raw.as_bytes()),
+            },
         }
     }
     all
@@ -161,7 +164,11 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
             acts.push(Act::Repeat(b"x-filler: 0123456789abcdef\r\n".to_vec(), times as usize));
             acts.push(Act::Say(b"\r\n".to_vec()));
         }
-        acts.push(if input["end"] == "reset" { Act::Reset } else { Act::Close });
+        acts.push(match input["end"].as_str() {
+            Some("reset") => Act::Reset,
+            Some("hang") => Act::Hang,
+            _ => Act::Close,
+        });
         return acts;
     }
     let status = input["status"].as_u64().unwrap_or(200);
@@ -172,6 +179,9 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
         .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
         .collect();
     let mut body = bytes_of(&input["chunks"]);
+    if input["gzip"] == true {
+        body = packed(&body);
+    }
     if let Some(most) = input["max_bytes"].as_u64() {
         body.truncate(most as usize);
     }
@@ -342,6 +352,15 @@ impl Facts<'_> {
             "executed_exactly" => {
                 holds(started().count() as u64 == post["times"].as_u64().unwrap(), || started().count().to_string())
             }
+            "executed_at_most" => {
+                holds(started().count() as u64 <= post["times"].as_u64().unwrap(), || started().count().to_string())
+            }
+            // Counts that cannot be are not believed: our own stand in their place.
+            "spending_is_sane" => {
+                let spent = self.of("spent").next().cloned().unwrap_or_default();
+                let tokens = spent["total"]["usage"]["output"].as_u64().unwrap_or(u64::MAX);
+                holds(tokens < 100_000 && !spent["call"].is_null(), || spent.to_string())
+            }
             "not_executed" => holds(started().next().is_none(), || "a call was started".to_owned()),
             "text_equals" => {
                 let mut said = self.of("said").filter(|event| event["message"]["role"] == "assistant");
@@ -433,7 +452,7 @@ fn holds(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(why()) }
 }
 
-fn from_base64(text: &str) -> String {
+fn from_base64(text: &str) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut out, mut bits, mut have) = (Vec::new(), 0_u32, 0);
     for byte in text.bytes().filter(|byte| *byte != b'=') {
@@ -444,5 +463,5 @@ fn from_base64(text: &str) -> String {
             out.push((bits >> have) as u8);
         }
     }
-    String::from_utf8(out).unwrap()
+    out
 }

@@ -135,3 +135,10 @@ pub(crate) fn packed_zeros(bytes: usize) -> Vec<Act> {
     let block = gzip.get_ref()[first.len()..].to_vec();
     vec![Act::Say(piece(&first)), Act::Repeat(piece(&block), bytes / BLOCK - 1)]
 }
+
+/// The bytes, packed.
+pub(crate) fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
+}
