@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
     /// Work on the tree itself, not on a copy
     #[arg(long, conflicts_with = "isolated")]
     pub(crate) in_place: bool,
-    /// Work on a copy that lands when the checks pass (the default)
+    /// Work on a copy that lands when the checks pass (not available yet)
     #[arg(long)]
     pub(crate) isolated: bool,
     /// Go on with the newest session of this workspace

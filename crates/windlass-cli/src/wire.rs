@@ -57,6 +57,9 @@ pub(crate) fn engine(
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
+    let tools = windlass_tools::all();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+    let gate = settings.gate(default_mode, &names)?;
     let engine = Engine::builder()
         .runtime(Arc::new(native))
         .store(store.clone())
@@ -65,8 +68,8 @@ pub(crate) fn engine(
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
         .redactor(Arc::new(KnownSecrets::new(secrets(&credentials))))
-        .tools(windlass_tools::all())
-        .gate(settings.gate(default_mode)?)
+        .gate(gate)
+        .tools(tools)
         .build()?;
     Ok(Wired { engine, store })
 }

@@ -1,8 +1,9 @@
 //! The one place where events get their number, are written and are shown: log first, show second.
 //! After a failed write nothing more is written; what was written stays.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use windlass_core::CancellationToken;
@@ -43,9 +44,16 @@ pub(crate) struct Scope {
 pub(crate) struct View {
     pub(crate) to: mpsc::Sender<Event>,
     pub(crate) live: bool,
-    /// Ends the waiting for room.
+    /// The run was told to end.
     pub(crate) gone: CancellationToken,
+    /// It did not read for too long after that.
+    pub(crate) lost: Arc<AtomicBool>,
 }
+
+/// Room in the view's queue that only durable facts use.
+const RESERVED: usize = 512;
+/// How long a run that was told to end waits for a view to read.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Log {
     pub(crate) fn new(session: SessionId, clock: Arc<dyn Clock>, port: Box<dyn LogWriter>, history: History) -> Self {
@@ -69,10 +77,13 @@ impl Log {
         }
         let seq = self.last_seq.load(Ordering::Acquire) + 1;
         let event = self.event(scope, Order::Durable { seq }, kind);
+        // Should this future be dropped half way, nobody knows what was written: nothing may follow it.
+        writer.broken = Some(StoreError::new(StoreErrorKind::Io, "the log was left in the middle of an event"));
         if let Err(err) = writer.append(&event).await {
             writer.broken = Some(err.clone());
             return Err(err);
         }
+        writer.broken = None;
         self.last_seq.store(seq, Ordering::Release);
         self.live.store(0, Ordering::Release);
         self.with_history(|history| history.apply(&event));
@@ -92,6 +103,10 @@ impl Log {
     /// Shows a live fact; dropped when the view has no room.
     pub(crate) fn show_live(&self, scope: &Scope, kind: EventKind) {
         let Some(view) = scope.view.as_ref().filter(|view| view.live) else { return };
+        // Live facts leave room: a slow view must not lose the durable ones behind them.
+        if view.to.capacity() <= RESERVED {
+            return;
+        }
         let after = self.last_seq.load(Ordering::Acquire);
         let n = self.live.fetch_add(1, Ordering::AcqRel) + 1;
         let _ = view.to.try_send(self.event(scope, Order::Live { after, n }, kind));
@@ -141,15 +156,23 @@ impl Log {
 
     async fn show_durable(&self, scope: &Scope, event: Event) {
         let Some(view) = &scope.view else { return };
-        // A view that stopped reading must not hold a cancelled run: whoever wants the fact reads the log.
         let event = match view.to.try_send(event) {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => return,
             Err(mpsc::error::TrySendError::Full(event)) => event,
         };
+        if view.lost.load(Ordering::Relaxed) {
+            return;
+        }
+        // A view that is slow is waited for, but it must not hold a run that was told to end for ever: whoever wants
+        // what it then misses reads the log.
+        let given_up = async {
+            view.gone.cancelled().await;
+            self.clock.sleep(PATIENCE).await;
+        };
         tokio::select! {
             biased;
             _ = view.to.send(event) => {}
-            () = view.gone.cancelled() => {}
+            () = given_up => view.lost.store(true, Ordering::Relaxed),
         }
     }
 }

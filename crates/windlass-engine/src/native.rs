@@ -1,6 +1,7 @@
 //! Our own agent loop: it drives `Turn`, which decides. One loop, streaming only.
 //! It knows no vendor and no tool: a provider streams, the toolbox settles calls.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +14,7 @@ use windlass_core::clock::Clock;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
 use windlass_core::id::CallId;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Part};
 use windlass_core::outcome::FailReason;
 use windlass_core::provider::{
     Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request, Sampling, backoff,
@@ -179,6 +180,9 @@ impl NativeRuntime {
                     }
                     tries += 1;
                     shown.restart();
+                    if let Some(limit) = job.account.exceeded() {
+                        return Ok(Err(Stop::OverBudget { limit }));
+                    }
                     if !self.wait_to_retry(job, &err, tries).await? {
                         let stop = if job.cancel.is_cancelled() { Stop::Cancelled } else { Stop::Provider(err) };
                         return Ok(Err(stop));
@@ -251,7 +255,16 @@ impl NativeRuntime {
         bytes: usize,
     ) -> Result<Reply, StoreError> {
         let out_bytes = fold.bytes();
-        let reply = fold.finish(|| CallId(format!("call_{:016x}", self.clock.entropy())));
+        let fresh = || CallId(format!("call_{:016x}", self.clock.entropy()));
+        let mut reply = fold.finish(fresh);
+        for part in &mut reply.message.parts {
+            // Vendors want ids to be unique in a whole conversation; some start anew with every answer.
+            if let Part::Call(call) = part
+                && meter.calls.contains(&call.id)
+            {
+                call.id = fresh();
+            }
+        }
         job.outlet.emit(EventKind::Said { message: reply.message.clone() }).await?;
         let (usage, estimated) = match reply.usage {
             Some(usage) => {
@@ -287,7 +300,7 @@ impl NativeRuntime {
     /// Waits as long as the error asks for; false when it is not to be tried again.
     async fn wait_to_retry(&self, job: &Job<'_>, err: &ProviderError, tries: u32) -> Result<bool, StoreError> {
         let (retries, asked) = err.kind.retry();
-        if tries > retries || job.account.exceeded().is_some() {
+        if tries > retries {
             return Ok(false);
         }
         let wait = backoff(tries, asked, self.clock.entropy());
@@ -406,18 +419,23 @@ struct Meter {
     base: usize,
     counted: usize,
     bytes: usize,
+    /// Ids of all calls so far; vendors want them unique.
+    calls: HashSet<CallId>,
 }
 
 impl Meter {
     fn new(base: usize) -> Self {
-        Self { estimator: Estimator::default(), base, counted: 0, bytes: 0 }
+        Self { estimator: Estimator::default(), base, counted: 0, bytes: 0, calls: HashSet::new() }
     }
 
     fn bytes(&mut self, history: &[Entry]) -> usize {
         if history.len() < self.counted {
             (self.counted, self.bytes) = (0, 0); // it was compacted
         }
-        self.bytes += history[self.counted..].iter().map(Entry::bytes).sum::<usize>();
+        for entry in &history[self.counted..] {
+            self.bytes += entry.bytes();
+            self.calls.extend(entry.calls().map(|call| call.id.clone()));
+        }
         self.counted = history.len();
         self.base + self.bytes
     }
@@ -436,8 +454,9 @@ struct Shown {
     matched: usize,
     /// Text shown by this try.
     now: String,
-    /// This is not the first try.
-    again: bool,
+    /// Reasoning or arguments were shown by a try that failed; they are not shown again.
+    thoughts: Seen,
+    args: Seen,
     /// This try said something else: it is shown whole when it is committed, not piece by piece.
     silent: bool,
 }
@@ -446,8 +465,8 @@ impl Shown {
     fn delta(&mut self, chunk: &Chunk) -> Option<EventKind> {
         let (of, text) = match chunk {
             Chunk::Text(text) => (DeltaOf::Text, self.unseen(text)?),
-            Chunk::Reasoning(text) if !self.again => (DeltaOf::Reasoning, text.as_str()),
-            Chunk::CallArgs { index, json } if !self.again => (DeltaOf::Arguments(*index), json.as_str()),
+            Chunk::Reasoning(text) if self.thoughts.first() => (DeltaOf::Reasoning, text.as_str()),
+            Chunk::CallArgs { index, json } if self.args.first() => (DeltaOf::Arguments(*index), json.as_str()),
             _ => return None,
         };
         (!text.is_empty()).then(|| EventKind::Delta { of, text: text.to_owned() })
@@ -478,7 +497,31 @@ impl Shown {
     fn restart(&mut self) {
         self.before.push_str(&std::mem::take(&mut self.now));
         self.matched = 0;
-        self.again = true;
+        self.thoughts = self.thoughts.over();
+        self.args = self.args.over();
+    }
+}
+
+/// Whether something was shown, and by which try.
+#[derive(Clone, Copy, Default)]
+enum Seen {
+    #[default]
+    Never,
+    ByThisTry,
+    Before,
+}
+
+impl Seen {
+    fn first(&mut self) -> bool {
+        if matches!(self, Self::Before) {
+            return false;
+        }
+        *self = Self::ByThisTry;
+        true
+    }
+
+    fn over(self) -> Self {
+        if matches!(self, Self::Never) { Self::Never } else { Self::Before }
     }
 }
 

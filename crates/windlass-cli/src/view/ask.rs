@@ -7,7 +7,9 @@ use super::style::{Paint, Style, plain};
 use super::text::describe;
 
 /// Lines of a preview that are shown.
-const PREVIEW_LINES: usize = 80;
+const PREVIEW_LINES: usize = 400;
+/// Touches that are shown.
+const MAX_TOUCHES: usize = 40;
 
 /// The question as it is printed; the last line is the prompt.
 pub(crate) fn question(ask: &Ask) -> String {
@@ -18,9 +20,10 @@ pub(crate) fn question(ask: &Ask) -> String {
             let call = describe(&approval.call);
             text.push_str(&format!("{} {call}\n", paint.on(Style::Warning, "approve?")));
             text.push_str(&format!("  because: {} ({})\n", plain(&approval.reason), plain(&approval.rule)));
-            for touch in approval.touches.iter().take(20) {
+            for touch in approval.touches.iter().take(MAX_TOUCHES) {
                 text.push_str(&format!("  {}\n", plain(&touched(touch))));
             }
+            text.push_str(&more(approval.touches.len(), MAX_TOUCHES, "things it touches"));
             if let Some(preview) = &approval.preview {
                 for line in plain(preview).lines().take(PREVIEW_LINES) {
                     let style = match line.bytes().next() {
@@ -30,6 +33,7 @@ pub(crate) fn question(ask: &Ask) -> String {
                     };
                     text.push_str(&format!("  {}\n", paint.on(style, line)));
                 }
+                text.push_str(&more(preview.lines().count(), PREVIEW_LINES, "lines"));
             }
             match &approval.always {
                 Some(rule) => text.push_str(&format!(
@@ -48,6 +52,11 @@ pub(crate) fn question(ask: &Ask) -> String {
         }
     }
     text
+}
+
+/// What is not shown is said, so that nobody approves it unseen.
+fn more(all: usize, shown: usize, what: &str) -> String {
+    if all <= shown { String::new() } else { format!("  … and {} more {what} that are NOT shown\n", all - shown) }
 }
 
 /// What a typed line says; `None` when it says nothing that fits.

@@ -1,12 +1,12 @@
 //! The views for programs: one object at the end, or every event as it happens.
 
-use std::io::Write;
-
 use serde_json::{Value, json};
 use windlass_core::ask::Ask;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Role;
+
+use crate::out::out_with;
 
 /// Collects what the last line needs.
 pub(crate) struct JsonView {
@@ -82,8 +82,10 @@ impl JsonView {
         }
         // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
         result["text"] = std::mem::take(&mut self.text).into();
-        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-        let _ = serde_json::to_writer(&mut out, &result).map(|()| out.write_all(b"\n").and_then(|()| out.flush()));
+        out_with(|out| {
+            serde_json::to_writer(&mut *out, &result)?;
+            out.write_all(b"\n")
+        });
     }
 }
 
@@ -94,7 +96,6 @@ impl StreamView {
     pub(crate) fn event(&self, event: &Event) {
         let Ok(mut line) = serde_json::to_vec(event) else { return };
         line.push(b'\n');
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(&line).and_then(|()| out.flush());
+        out_with(|out| out.write_all(&line));
     }
 }

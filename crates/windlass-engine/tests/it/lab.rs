@@ -40,7 +40,7 @@ impl Lab {
             store: MemoryStore::default(),
             clock: ManualClock::default(),
             tools: standard_tools(&Diary::default()),
-            gate: PermissionGate { mode: Mode::Edit, rules: vec![] },
+            gate: PermissionGate { mode: Mode::Edit, ..PermissionGate::default() },
             validators: vec![],
             options: RunOptions { yes: true, ..RunOptions::default() },
             person: vec![],
