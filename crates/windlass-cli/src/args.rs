@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
     /// Work on the tree itself, not on a copy
     #[arg(long, conflicts_with = "isolated")]
     pub(crate) in_place: bool,
-    /// Work on a copy that lands when the checks pass (the default)
+    /// Work on a copy that lands when the checks pass (not available yet)
     #[arg(long)]
     pub(crate) isolated: bool,
     /// Go on with the newest session of this workspace
@@ -115,6 +115,12 @@ pub(crate) struct AgentArgs {
     /// Answer yes to what a flag may answer; what needs a person still asks
     #[arg(short, long)]
     pub(crate) yes: bool,
+    /// How hard to think: low, medium, high, or what the model knows
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) reasoning_effort: Option<String>,
+    /// The answer must be JSON that fits this schema (a file, or the schema itself)
+    #[arg(long, value_name = "SCHEMA")]
+    pub(crate) json_schema: Option<String>,
     /// When nobody is there to answer: pause (exit code 5) or deny
     #[arg(long, value_name = "WHAT", value_parser = ["pause", "deny"])]
     pub(crate) on_ask: Option<String>,

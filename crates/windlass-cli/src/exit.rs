@@ -1,9 +1,10 @@
 //! Exit codes (spec 4.3): the one place where an outcome becomes a number.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use windlass_core::outcome::{FailReason, Outcome};
+
+use crate::out::{self, say};
 
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
@@ -42,10 +43,18 @@ pub(crate) fn usage(err: &clap::Error) -> ExitCode {
 
 /// Prints to standard output; a reader that went away is no failure.
 pub(crate) fn printed(text: &str) -> ExitCode {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
-        _ => ExitCode::SUCCESS,
+    out::out(text);
+    unless_broken(0)
+}
+
+/// The code, unless standard output took not everything: then that is said, and it is a failure.
+pub(crate) fn unless_broken(code: u8) -> ExitCode {
+    match out::broken() {
+        Some((kind, why)) if *kind != std::io::ErrorKind::BrokenPipe => {
+            say!("error: standard output could not be written: {why}");
+            ExitCode::from(if code == 0 { FAILED } else { code })
+        }
+        _ => ExitCode::from(code),
     }
 }
 

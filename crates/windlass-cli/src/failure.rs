@@ -1,5 +1,6 @@
 //! What a person is told when a command cannot do its work: a sentence, a hint, an exit code.
 
+use crate::out::say;
 use std::process::ExitCode;
 
 use windlass_core::store::{StoreError, StoreErrorKind};
@@ -39,9 +40,9 @@ impl Failure {
 
     pub(crate) fn print(&self) {
         // The message may quote a model, a file or a server.
-        eprintln!("error: {}", plain(&self.what));
+        say!("error: {}", plain(&self.what));
         if let Some(hint) = &self.hint {
-            eprintln!("hint: {}", plain(hint));
+            say!("hint: {}", plain(hint));
         }
     }
 
@@ -88,6 +89,10 @@ impl From<EngineError> for Failure {
         match err {
             EngineError::Store(err) => err.into(),
             EngineError::Unmet(unmet) => Self::usage(unmet.to_string()),
+            EngineError::OtherWorkspace { ref workspace, .. } => {
+                let hint = format!("go on there: add -C {workspace}");
+                Self::usage(err.to_string()).hint(hint)
+            }
             other => Self::new(exit::FAILED, other.to_string()),
         }
     }

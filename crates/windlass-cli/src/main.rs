@@ -1,11 +1,11 @@
 //! The `windlass` binary: arguments, settings, wiring, views and exit codes. The only crate that sees everything,
 //! and the only one that looks at the environment or prints.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod commands;
 mod exit;
 mod failure;
+mod out;
 mod plan;
 mod session_run;
 mod settings;

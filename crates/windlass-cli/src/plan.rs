@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use windlass_core::message::{Message, Origin, Part, Role};
 use windlass_core::workspace::Files;
 use windlass_host::config::nearest;
+use windlass_host::secret::Credentials;
 use windlass_host::workspace::{Root, discover};
 use windlass_providers::{VENDORS, Vendor, models, vendor};
 
@@ -49,7 +50,7 @@ impl ModelPlan {
             }
             (Some(id), _) => known_vendor(id)?,
             (None, Some(named)) => named,
-            (None, None) => guess_vendor()?,
+            (None, None) => guess_vendor(model.as_deref(), settings)?,
         };
         let model = match (model, default_model(vendor)) {
             (Some(model), _) => model,
@@ -101,12 +102,16 @@ fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
     })
 }
 
-/// Without a word about it: the vendor whose key is there.
-fn guess_vendor() -> Result<&'static Vendor, Failure> {
-    let has_key =
-        |v: &&&Vendor| v.key_env.is_some_and(|name| std::env::var_os(name).is_some_and(|key| !key.is_empty()));
-    let candidates = ["anthropic", "openai"].map(vendor);
-    candidates.iter().flatten().find(has_key).copied().ok_or_else(|| {
+/// Without a word about it: the vendor that serves this model, else the one whose key is there.
+fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Vendor, Failure> {
+    let serves = |v: &&'static Vendor| model.is_some_and(|model| models::lookup(v.id, model).is_some());
+    if let Some(vendor) = VENDORS.iter().find(serves) {
+        return Ok(vendor);
+    }
+    let credentials = Credentials::read(&settings.places.credentials_file())?;
+    let has_key = |v: &&'static Vendor| crate::wire::key(settings, v, &credentials).is_some();
+    let candidates = ["anthropic", "openai"].into_iter().filter_map(vendor);
+    candidates.into_iter().find(has_key).ok_or_else(|| {
         Failure::new(crate::exit::PROVIDER, "no model is set up: there is no key and no provider was named").hint(
             "set a key, for example `export ANTHROPIC_API_KEY=…` or `export OPENAI_API_KEY=…`; \
              or name a local model, for example `-m ollama/qwen3`; or try `windlass demo`, which needs neither",
@@ -173,10 +178,10 @@ pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
         if path.is_empty() || files.iter().any(|(known, _)| known == path) {
             continue;
         }
+        let Ok(stat) = root.stat(path) else { continue };
         if windlass_core::gate::is_credential(path) {
             return Err(Failure::usage(format!("`{path}` looks like a secret and is not attached")));
         }
-        let Ok(stat) = root.stat(path) else { continue };
         if stat.kind == windlass_core::workspace::FileKind::File {
             let part = attachment(path, root)?;
             files.push((path.to_owned(), part));

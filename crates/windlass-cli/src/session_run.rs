@@ -1,14 +1,15 @@
 //! Running prompts in a session: events to the view, asks to the person, signals to the run.
 
 mod input;
+mod signals;
 
+use crate::out::{self, say};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
@@ -29,6 +30,7 @@ use crate::settings::Settings;
 use crate::view::{View, ask};
 use crate::{exit, wire};
 use input::Input;
+use signals::Signals;
 
 /// A session at work, with its view and its person.
 pub(crate) struct Desk {
@@ -38,8 +40,7 @@ pub(crate) struct Desk {
     view: View,
     options: RunOptions,
     input: Input,
-    interrupts: Signal,
-    terminations: Signal,
+    signals: Signals,
 }
 
 /// What to open.
@@ -79,20 +80,20 @@ impl Desk {
         let Ready { settings, root, plan } = ready;
         let unknown = plan.unknown_model();
         for warning in settings.warnings.iter().chain(&unknown) {
-            eprintln!("warning: {}", crate::view::plain(warning));
+            say!("warning: {}", crate::view::plain(warning));
         }
-        let wired = wire::engine(&settings, &plan, root.clone(), opening.default_mode)?;
+        let wired =
+            wire::engine(&settings, &plan, root.clone(), opening.default_mode, opening.agent.json_schema.as_deref())?;
         let which = match opening.which {
             Which::New => Open::New,
             Which::Named(id) => Open::Resume(session_id(&id)?),
             Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
         };
-        let known = which != Open::New;
         let session = wired.engine.open(which, RunMode::Full).await?;
-        let view = View::new(opening.output, session.id());
+        let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
         let options = RunOptions {
             isolation: Isolation::InPlace,
-            budget: settings.budget(),
+            budget: settings.budget()?,
             on_ask: on_ask(&settings),
             yes: opening.agent.yes,
             live: view.wants_live(),
@@ -105,22 +106,18 @@ impl Desk {
             view,
             options,
             input: Input::default(),
-            interrupts: signal(SignalKind::interrupt())?,
-            terminations: signal(SignalKind::terminate())?,
+            signals: Signals::listen()?,
         };
         if opening.output.format() == Format::StreamJson {
-            desk.show_opening(wired.store.as_ref(), known).await?;
+            desk.show_opening(wired.store.as_ref()).await?;
         }
         Ok(desk)
     }
 
     /// What opening the session wrote, so that the stream is the log without a gap.
-    async fn show_opening(&mut self, store: &dyn SessionStore, known: bool) -> Result<(), Failure> {
-        // Of a session that was there already, only what this process added belongs to its stream.
-        let last = self.session.look(|history| history.last_seq());
-        let from = if known { last } else { 1 };
+    async fn show_opening(&mut self, store: &dyn SessionStore) -> Result<(), Failure> {
         let id = self.session.id().clone();
-        let mut events = store.read(&id, from);
+        let mut events = store.read(&id, self.session.first_seq());
         while let Some(event) = events.next().await {
             self.view.event(&event?);
         }
@@ -130,19 +127,21 @@ impl Desk {
     /// One prompt to its end; `None` when it was left open on an ask.
     pub(crate) async fn run(&mut self, prompt: Message) -> Result<Option<Outcome>, Failure> {
         let mut handle = self.session.run(prompt, self.options.clone())?;
+        self.signals.watch(Some(handle.canceller()));
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
         let mut asking: Option<Ask> = None;
-        let mut outcome = None;
-        let mut told = 0;
+        let mut answered: Option<Ask> = None;
         loop {
             tokio::select! {
                 biased;
-                _ = self.interrupts.recv() => interrupted(&mut told, &handle, &mut self.view),
-                _ = self.terminations.recv() => interrupted(&mut told, &handle, &mut self.view),
                 event = handle.next() => {
                     let Some(event) = event else { break };
                     self.view.event(&event);
+                    if out::broken().is_some() {
+                        // Nobody reads the answer any more: no step is spent on it.
+                        handle.cancel();
+                    }
                     match event.kind {
                         EventKind::Asked { ask } if self.options.on_ask == OnAsk::Wait => {
                             self.view.hush();
@@ -150,26 +149,39 @@ impl Desk {
                             asking = Some(ask);
                         }
                         EventKind::Answered { ask, answer, .. } => {
-                            if let Some(open) = asking.take_if(|open| open.id == ask)
+                            asking.take_if(|open| open.id == ask);
+                            if let Some(open) = answered.take_if(|open| open.id == ask)
                                 && answer == Answer::Always
                             {
                                 self.remember(&open);
                             }
                         }
-                        EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
                         _ => {}
                     }
                 }
-                line = self.input.line(), if asking.is_some() => self.answer(&handle, &asking, line),
+                line = self.input.line(), if asking.is_some() => {
+                    // Taken away at once: the next line belongs to the next question, not to this one.
+                    if let Some(ask) = asking.take() {
+                        match self.answer(&handle, &ask, line) {
+                            true => answered = Some(ask),
+                            false => asking = Some(ask),
+                        }
+                    }
+                }
                 _ = ticker.tick(), if ticks && asking.is_none() => self.view.tick(),
             }
         }
+        self.signals.watch(None);
         self.view.end();
-        Ok(outcome)
+        // The log says how it ended, also to a view that missed it.
+        Ok(self.session.look(|history| match history.open_run() {
+            Some(_) => None,
+            None => history.last_outcome().cloned(),
+        }))
     }
 
-    fn answer(&mut self, handle: &RunHandle, asking: &Option<Ask>, line: Option<String>) {
-        let Some(ask) = asking else { return };
+    /// Passes a typed line on; whether it was an answer.
+    fn answer(&mut self, handle: &RunHandle, ask: &Ask, line: Option<String>) -> bool {
         let answer = match &line {
             // The person left: that is a no, and not a yes to anything.
             None => Some(Answer::No { note: Some("the terminal was closed".into()) }),
@@ -178,8 +190,12 @@ impl Desk {
         match answer {
             // An ask that expired meanwhile needs no answer.
             Some(answer) => drop(handle.answer(&ask.id, answer)),
-            None => self.input.ask("please answer as shown: "),
+            None => {
+                self.input.ask("please answer as shown: ");
+                return false;
+            }
         }
+        true
     }
 
     /// What was approved for good holds for the next session of this workspace, too.
@@ -188,7 +204,7 @@ impl Desk {
         let Some(rule) = &approval.always else { return };
         let root = windlass_core::workspace::Files::root(self.root.as_ref());
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
-            eprintln!("warning: the rule holds for this session only: {}", failure.message());
+            say!("warning: the rule holds for this session only: {}", failure.message());
         }
     }
 
@@ -199,8 +215,7 @@ impl Desk {
         loop {
             let line = tokio::select! {
                 line = self.input.line() => line?,
-                _ = self.interrupts.recv() => return None,
-                _ = self.terminations.recv() => return None,
+                () = self.signals.while_idle() => return None,
             };
             match line.strip_suffix('\\') {
                 Some(more) => {
@@ -217,17 +232,6 @@ impl Desk {
     }
 }
 
-/// The first interrupt cancels, the second ends the process.
-fn interrupted(told: &mut u32, handle: &RunHandle, view: &mut View) {
-    *told += 1;
-    if *told > 1 {
-        std::process::exit(i32::from(exit::INTERRUPTED));
-    }
-    view.hush();
-    eprintln!("cancelling; interrupt again to end at once");
-    handle.cancel();
-}
-
 /// The exit code of a run, with the ask on standard output when it was left open.
 pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Format) -> ExitCode {
     if outcome.is_none() && format == Format::Text {
@@ -237,18 +241,20 @@ pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Forma
                 let _ = exit::printed(&format!("{json}\n"));
             }
         }
-        eprintln!("stopped on an ask; session {}", session.id());
-        eprintln!("hint: run again at a terminal to answer, or with --yes, or add a rule; `windlass resume` goes on");
+        let person = session.look(|history| history.open_asks().iter().any(|ask| ask.person));
+        say!("stopped on an ask, and the call was not run; session {}", session.id());
+        let flag = if person { "" } else { ", with --yes" };
+        say!("hint: start it again at a terminal{flag}, or allow it with a rule (`windlass config set rules.allow …`)");
     }
-    ExitCode::from(exit::code(outcome))
+    exit::unless_broken(exit::code(outcome))
 }
 
 /// What to do with asks: a terminal can answer; without one it is the flag, the setting, or by whether this is CI.
 fn on_ask(settings: &Settings) -> OnAsk {
     match settings.layers.text("on_ask") {
+        _ if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => OnAsk::Wait,
         Some("deny") => OnAsk::Deny,
         Some("pause") => OnAsk::Pause,
-        _ if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => OnAsk::Wait,
         _ if std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false") => OnAsk::Deny,
         _ => OnAsk::Pause,
     }

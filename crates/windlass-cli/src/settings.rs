@@ -6,7 +6,8 @@ use std::path::Path;
 
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
-use windlass_host::config::{Key, Kind, Layer, Layers, Places, Value, managed_files, set};
+use windlass_core::provider::Sampling;
+use windlass_host::config::{Key, Kind, Layer, Layers, Origin, Places, Value, managed_files, nearest, set};
 
 use crate::args::{AgentArgs, LimitArgs};
 use crate::failure::Failure;
@@ -27,9 +28,19 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "max_steps", kind: Kind::Limit, doc: "Most model calls of a run." },
     Key { name: "max_tokens", kind: Kind::Limit, doc: "Most tokens of a run." },
     Key { name: "max_seconds", kind: Kind::Limit, doc: "Most seconds of a run, without waiting for a person." },
+    Key { name: "temperature", kind: Kind::Number, doc: "How freely the model chooses its words, 0 to 2." },
+    Key { name: "reasoning_effort", kind: Kind::Text, doc: "How hard the model thinks: low, medium, high …" },
+    Key { name: "thinking_tokens", kind: Kind::Integer, doc: "Tokens the model may think before it answers." },
+    Key { name: "max_output", kind: Kind::Integer, doc: "Most tokens of one answer." },
+    Key { name: "stop", kind: Kind::Texts, doc: "Texts that end an answer." },
     Key { name: "rules.allow", kind: Kind::Texts, doc: "Calls that need no approval, as `tool(pattern)`." },
     Key { name: "rules.ask", kind: Kind::Texts, doc: "Calls that always need approval." },
     Key { name: "rules.deny", kind: Kind::Texts, doc: "Calls that are forbidden; `tool` alone hides the tool." },
+    Key {
+        name: "credentials.show",
+        kind: Kind::Texts,
+        doc: "Paths of credentials that a person may allow a model to see, as globs; all others are denied.",
+    },
     Key { name: "providers.*.base_url", kind: Kind::Text, doc: "Another address of a vendor." },
     Key {
         name: "providers.*.context_window",
@@ -52,14 +63,10 @@ pub(crate) const KEYS: &[Key] = &[
 const TIGHTENING: &[&str] =
     &["approval", "max_budget_usd", "max_steps", "max_tokens", "max_seconds", "rules.ask", "rules.deny"];
 
-/// Environment variables that set keys.
-const VARIABLES: &[(&str, &str)] = &[
-    ("WINDLASS_PROVIDER", "provider"),
-    ("WINDLASS_MODEL", "model"),
-    ("WINDLASS_APPROVAL", "approval"),
-    ("WINDLASS_MAX_BUDGET_USD", "max_budget_usd"),
-    ("WINDLASS_MAX_STEPS", "max_steps"),
-];
+/// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
+fn variable(key: &Key) -> Option<String> {
+    (!key.name.contains('*')).then(|| format!("WINDLASS_{}", key.name.replace('.', "_").to_uppercase()))
+}
 
 /// All settings, layered.
 pub(crate) struct Settings {
@@ -72,7 +79,15 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads what applies to a workspace; `None` outside of one.
     pub(crate) fn load(root: Option<&Path>) -> Result<Self, Failure> {
-        Self::load_with(root, |name| std::env::var_os(name))
+        let mut settings = Self::load_with(root, |name| std::env::var_os(name))?;
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let known: Vec<String> = KEYS.iter().filter_map(variable).collect();
+        for name in names.filter(|name| name.starts_with("WINDLASS_") && !known.contains(name)) {
+            let near = nearest(&name, known.iter().map(String::as_str));
+            let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            settings.warnings.push(format!("the variable {name} sets nothing{meant}"));
+        }
+        Ok(settings)
     }
 
     fn load_with(root: Option<&Path>, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
@@ -82,10 +97,11 @@ impl Settings {
             layers.add_file(Layer::Managed, &file)?;
         }
         layers.add_file(Layer::User, &places.config_file())?;
-        for (variable, key) in VARIABLES {
-            if let Some(value) = lookup(variable) {
+        for key in KEYS {
+            let Some(variable) = variable(key) else { continue };
+            if let Some(value) = lookup(&variable) {
                 let value = value.into_string().map_err(|_| Failure::usage(format!("{variable} is not UTF-8")))?;
-                layers.add(Layer::Environment, key, &value, variable)?;
+                layers.add(Layer::Environment, key.name, &value, &variable)?;
             }
         }
         let mut settings = Self { layers, project: Layers::new(KEYS), places, warnings: Vec::new() };
@@ -132,6 +148,7 @@ impl Settings {
             ("provider", &agent.provider, "--provider"),
             ("approval", &agent.approval, "--approval"),
             ("on_ask", &agent.on_ask, "--on-ask"),
+            ("reasoning_effort", &agent.reasoning_effort, "--reasoning-effort"),
             ("max_budget_usd", &limits.max_budget_usd, "--max-budget-usd"),
             ("max_steps", &limits.max_steps, "--max-steps"),
             ("max_tokens", &limits.max_tokens, "--max-tokens"),
@@ -152,7 +169,12 @@ impl Settings {
     }
 
     /// The limits of a run: the project's count where they are lower.
-    pub(crate) fn budget(&self) -> Budget {
+    pub(crate) fn budget(&self) -> Result<Budget, Failure> {
+        for key in ["max_steps", "max_tokens"] {
+            if self.limit(key).flatten().is_some_and(|limit| limit.fract() != 0.0) {
+                return Err(Failure::usage(format!("`{key}` must be a whole number, or \"unlimited\"")));
+            }
+        }
         let mut budget = Budget::default();
         if let Some(limit) = self.limit("max_budget_usd") {
             budget.cost_micros = limit.map(|usd| (usd * 1_000_000.0) as u64);
@@ -167,7 +189,24 @@ impl Settings {
         if let Some(limit) = self.limit("max_seconds") {
             budget.seconds = limit.map(|seconds| (seconds.ceil() as u64).max(1));
         }
-        budget
+        Ok(budget)
+    }
+
+    /// Wishes about how to answer.
+    pub(crate) fn sampling(&self) -> Sampling {
+        let number = |key: &str| self.layers.integer(key).and_then(|number| u64::try_from(number).ok());
+        Sampling {
+            temperature: self.layers.number("temperature"),
+            reasoning_effort: self.layers.text("reasoning_effort").map(str::to_owned),
+            thinking_tokens: number("thinking_tokens"),
+            stop: self.layers.texts("stop").unwrap_or_default().to_vec(),
+            ..Sampling::default()
+        }
+    }
+
+    /// Most tokens of one answer, where somebody said so.
+    pub(crate) fn max_output(&self) -> Option<u64> {
+        self.layers.integer("max_output").and_then(|most| u64::try_from(most).ok()).filter(|most| *most > 0)
     }
 
     /// Whether somebody set a cost limit on purpose.
@@ -176,7 +215,7 @@ impl Settings {
     }
 
     /// Rules and mode: all rules of all levels, the project's only where they tighten.
-    pub(crate) fn gate(&self, default: Mode) -> Result<PermissionGate, Failure> {
+    pub(crate) fn gate(&self, default: Mode, tools: &[&str]) -> Result<PermissionGate, Failure> {
         let mode = |layers: &Layers<'_>| layers.text("approval").and_then(|text| text.parse::<Mode>().ok());
         let mut chosen = mode(&self.layers).unwrap_or(default);
         if let Some(project) = mode(&self.project)
@@ -198,11 +237,14 @@ impl Settings {
                 };
                 for text in texts {
                     let rule = Rule::parse(text, verdict, level);
-                    rules.push(rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?);
+                    let rule = rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?;
+                    known_tool(&rule, tools, &setting.origin)?;
+                    rules.push(rule);
                 }
             }
         }
-        Ok(PermissionGate { mode: chosen, rules })
+        let exposed = self.layers.texts("credentials.show").unwrap_or_default().to_vec();
+        Ok(PermissionGate { mode: chosen, rules, exposed })
     }
 
     /// A limit: absent, `unlimited`, or a number.
@@ -221,6 +263,22 @@ impl Settings {
         }
     }
 }
+
+/// A rule about a tool that does not exist protects nothing, so it is a mistake.
+fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failure> {
+    let name = rule.tool.as_str();
+    if name.contains('*') || name.starts_with("mcp__") || LATER_TOOLS.contains(&name) || tools.contains(&name) {
+        return Ok(());
+    }
+    let failure = Failure::usage(format!("{origin}: there is no tool `{name}`"));
+    Err(match nearest(name, tools.iter().copied()) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure.hint("`windlass tools` lists them"),
+    })
+}
+
+/// Names that rules may use already, although the tools come later.
+const LATER_TOOLS: &[&str] = &["python", "web_fetch", "web_search", "spawn_agent"];
 
 fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();
@@ -253,16 +311,16 @@ mod tests {
     #[test]
     fn a_project_may_tighten_and_nothing_else() {
         let settings = load("max_steps = 20", "max_steps = 5\nmodel = \"evil\"\napproval = \"plan\"").unwrap();
-        assert_eq!(settings.budget().steps, Some(5));
-        assert_eq!(settings.gate(Mode::Ask).unwrap().mode, Mode::Plan);
+        assert_eq!(settings.budget().unwrap().steps, Some(5));
+        assert_eq!(settings.gate(Mode::Ask, &["bash"]).unwrap().mode, Mode::Plan);
         assert_eq!(settings.layers.text("model"), None);
         assert_eq!(settings.warnings.len(), 1);
         let loose = load("max_steps = 5", "max_steps = 500\napproval = \"auto\"\nmax_tokens = \"unlimited\"").unwrap();
-        assert_eq!(loose.budget().steps, Some(5));
-        assert_eq!(loose.budget().tokens, Some(500_000));
-        assert_eq!(loose.gate(Mode::Ask).unwrap().mode, Mode::Ask);
+        assert_eq!(loose.budget().unwrap().steps, Some(5));
+        assert_eq!(loose.budget().unwrap().tokens, Some(500_000));
+        assert_eq!(loose.gate(Mode::Ask, &["bash"]).unwrap().mode, Mode::Ask);
         let rules = load("", "[rules]\nallow = [\"bash\"]\ndeny = [\"bash(rm *)\"]").unwrap();
-        let rules = rules.gate(Mode::Ask).unwrap().rules;
+        let rules = rules.gate(Mode::Ask, &["bash"]).unwrap().rules;
         assert_eq!(rules.iter().map(ToString::to_string).collect::<Vec<_>>(), ["bash(rm *)"]);
     }
 
@@ -275,16 +333,20 @@ mod tests {
         let text = load("model = ", "").err().unwrap().text();
         assert!(text.contains('^'), "{text}");
         let settings = load("[rules]\ndeny = [\"bash(\"]", "").unwrap();
-        let text = settings.gate(Mode::Ask).err().unwrap().text();
+        let text = settings.gate(Mode::Ask, &["bash"]).err().unwrap().text();
         assert!(text.contains("config.toml:2"), "{text}");
+        let settings = load("[rules]\ndeny = [\"bahs\"]", "").unwrap();
+        let text = settings.gate(Mode::Ask, &["bash"]).err().unwrap().text();
+        assert!(text.contains("did you mean `bash`?"), "{text}");
+        assert!(load("max_steps = 0.5", "").unwrap().budget().is_err());
     }
 
     #[test]
     fn unlimited_is_written_out() {
         let settings = load("max_tokens = \"unlimited\"\nmax_budget_usd = 0.5", "").unwrap();
-        assert_eq!(settings.budget().tokens, None);
-        assert_eq!(settings.budget().tokens_uncached, None);
-        assert_eq!(settings.budget().cost_micros, Some(500_000));
+        assert_eq!(settings.budget().unwrap().tokens, None);
+        assert_eq!(settings.budget().unwrap().tokens_uncached, None);
+        assert_eq!(settings.budget().unwrap().cost_micros, Some(500_000));
         assert!(settings.explicit_cost_limit());
     }
 }

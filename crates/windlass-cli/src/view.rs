@@ -23,10 +23,10 @@ pub(crate) enum View {
 }
 
 impl View {
-    pub(crate) fn new(output: &OutputArgs, session: &SessionId) -> Self {
+    pub(crate) fn new(output: &OutputArgs, session: &SessionId, structured: bool) -> Self {
         match output.format() {
             Format::Text => Self::Text(Box::new(TextView::new(output, session))),
-            Format::Json => Self::Json(Box::new(JsonView::new(session))),
+            Format::Json => Self::Json(Box::new(JsonView::new(session, structured))),
             Format::StreamJson => Self::Stream(StreamView),
         }
     }

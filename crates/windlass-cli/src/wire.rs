@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
-use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
+use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request, Sampling};
 use windlass_core::workspace::Files;
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
@@ -43,17 +43,26 @@ pub(crate) fn engine(
     plan: &ModelPlan,
     root: Arc<Root>,
     default_mode: windlass_core::gate::Mode,
+    schema: Option<&str>,
 ) -> Result<Wired, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let (provider, model) = provider(settings, plan, &credentials)?;
     check_price(settings, provider.as_ref(), &model)?;
-    let options = NativeOptions { model, system: system_prompt(root.root()), ..NativeOptions::default() };
+    let options = NativeOptions {
+        model,
+        system: system_prompt(root.root()),
+        sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
+        max_output: settings.max_output(),
+    };
     let native = NativeRuntime::new(provider, clock.clone(), options);
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
+    let tools = windlass_tools::all();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+    let gate = settings.gate(default_mode, &names)?;
     let engine = Engine::builder()
         .runtime(Arc::new(native))
         .store(store.clone())
@@ -62,8 +71,8 @@ pub(crate) fn engine(
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
         .redactor(Arc::new(KnownSecrets::new(secrets(&credentials))))
-        .tools(windlass_tools::all())
-        .gate(settings.gate(default_mode)?)
+        .gate(gate)
+        .tools(tools)
         .build()?;
     Ok(Wired { engine, store })
 }
@@ -184,6 +193,17 @@ fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
     let cannot = |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
     let bytes = windlass_host::workspace::read_file(path, MAX_FILE).map_err(|err| cannot(err.message))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
+}
+
+/// The schema of the answer: a file's content, or the text itself.
+fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
+    let inline = given.trim_start().starts_with('{');
+    let text = if inline { given.to_owned() } else { read_text(Path::new(given), "the schema")? };
+    let name = if inline { "--json-schema" } else { given };
+    let schema = serde_json::from_str(&text).map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
+    windlass_engine::check_schema(&schema)
+        .map_err(|err| Failure::usage(format!("{name} is not a JSON Schema: {err}")))?;
+    Ok(schema)
 }
 
 /// The system prompt, with the facts of this place. The same bytes for a whole session.

@@ -3,6 +3,7 @@
 
 mod floor;
 mod pattern;
+mod shell;
 
 use std::fmt;
 use std::str::FromStr;
@@ -131,6 +132,16 @@ impl Rule {
         self.verdict == Verdict::Deny && self.pattern.is_none() && glob_match(&self.tool, tool)
     }
 
+    /// Whether the pattern is about a path. A directory stands for all that is in it where the rule restricts, or where
+    /// it says so with a slash at its end; a rule that was meant to forbid must not pass over in silence.
+    fn covers(&self, pattern: &str, path: &str) -> bool {
+        let directory = pattern.strip_suffix('/');
+        let inside = directory.is_some() || self.verdict != Verdict::Allow;
+        let pattern = directory.unwrap_or(pattern);
+        let above = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+        above.take(if inside { usize::MAX } else { 1 }).any(|path| glob_match(pattern, path))
+    }
+
     fn matches(&self, proposal: &Proposal<'_>) -> bool {
         if !glob_match(&self.tool, proposal.tool) {
             return false;
@@ -139,12 +150,17 @@ impl Rule {
         let fits = |touch: &Touch| match touch {
             // A rule is about the workspace; what leads out of it matches nothing but a deny.
             Touch::Read { path, inside } | Touch::Write { path, inside } => {
-                (*inside || self.verdict == Verdict::Deny) && glob_match(pattern, path)
+                (*inside || self.verdict == Verdict::Deny) && self.covers(pattern, path)
             }
             Touch::Execute { command } if self.verdict == Verdict::Allow => {
                 floor::is_plain(command) && pattern::command_match(pattern, command)
             }
-            Touch::Execute { command } => pattern::command_match(pattern, command),
+            // A forbidden command is forbidden wherever it stands in a line.
+            Touch::Execute { command } => {
+                let parts = shell::simple_commands(command).unwrap_or_default();
+                pattern::command_match(pattern, command)
+                    || parts.iter().any(|part| pattern::command_match(pattern, &part.words.join(" ")))
+            }
             Touch::Connect { host } => glob_match(pattern, host),
         };
         // An allow must cover everything the call touches; a deny or ask needs to hit once.
@@ -223,6 +239,8 @@ pub struct PermissionGate {
     pub mode: Mode,
     /// All rules, whatever their level: the strictest that matches counts.
     pub rules: Vec<Rule>,
+    /// Credential paths that a person may allow, as globs; all others are denied.
+    pub exposed: Vec<String>,
 }
 
 impl PermissionGate {
@@ -230,7 +248,7 @@ impl PermissionGate {
     #[must_use]
     pub fn judge(&self, proposal: &Proposal<'_>) -> Decision {
         let wish = self.by_rule(proposal).unwrap_or_else(|| self.by_mode(proposal));
-        match floor::floor(proposal) {
+        match floor::floor(proposal, &self.exposed) {
             Some(floor) if floor.verdict > wish.verdict => floor,
             _ => wish,
         }
@@ -242,16 +260,16 @@ impl PermissionGate {
         self.rules.iter().any(|rule| rule.removes(tool))
     }
 
-    /// The rule that "always" would add for this call, where one can be offered.
+    /// The rule that "always" would add for this call, where one can be offered that allows no more than it says.
     #[must_use]
     pub fn always_rule(proposal: &Proposal<'_>) -> Option<String> {
         match proposal.touches {
             [Touch::Execute { command }] if floor::is_plain(command) => {
-                let words: Vec<&str> = command.split_whitespace().take(2).collect();
-                // Two words name most tasks (`cargo test`); one word would allow a whole program.
-                (words.len() == 2).then(|| format!("{}({} {}*)", proposal.tool, words[0], words[1]))
+                Some(format!("{}({})", proposal.tool, floor::always_pattern(command)))
             }
-            [Touch::Write { inside: true, .. }, ..] => Some(proposal.tool.to_owned()),
+            [Touch::Write { path, inside: true }] if !path.contains(['*', '?', '(', ')']) => {
+                Some(format!("{}({path})", proposal.tool))
+            }
             _ => None,
         }
     }

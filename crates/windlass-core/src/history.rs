@@ -10,7 +10,7 @@ use crate::budget::Spent;
 use crate::event::{Event, EventKind};
 use crate::id::RunId;
 use crate::message::{Message, Part, ToolCall, ToolResult};
-use crate::outcome::Phase;
+use crate::outcome::{Outcome, Phase};
 use crate::tool::WireSlot;
 
 /// One message of the history, shared, with a place for its wire form.
@@ -65,13 +65,30 @@ fn weigh(message: &Message) -> usize {
     message.parts.iter().map(part).sum::<usize>() + FRAME
 }
 
+/// A call without, or not yet with all, results of its message.
+struct OpenCall {
+    call: ToolCall,
+    started: bool,
+    result: Option<ToolResult>,
+}
+
+impl OpenCall {
+    /// Its result, or one that says why it has none: what was never begun did not happen.
+    fn settle(self, why: &str) -> ToolResult {
+        match self.result {
+            Some(result) => result,
+            None if self.started => ToolResult::interrupted(&self.call, why),
+            None => ToolResult::not_run(&self.call, why),
+        }
+    }
+}
+
 /// Everything a session's log says, folded.
 #[derive(Default)]
 pub struct History {
     entries: Arc<Vec<Entry>>,
-    /// Calls of the last assistant message, each with its result once it has one.
-    open: Vec<(ToolCall, Option<ToolResult>)>,
-    started: usize,
+    /// Calls of the last assistant message, in order.
+    open: Vec<OpenCall>,
     asks: Vec<Ask>,
     run: Option<RunId>,
     runs: u64,
@@ -81,6 +98,8 @@ pub struct History {
     total: Spent,
     notes: String,
     model: Option<String>,
+    workspace: String,
+    last_outcome: Option<Outcome>,
     ended: bool,
 }
 
@@ -90,7 +109,10 @@ impl History {
         let Some(seq) = event.order.seq() else { return };
         self.last_seq = seq;
         match &event.kind {
-            EventKind::SessionOpened { model, .. } => self.model.clone_from(model),
+            EventKind::SessionOpened { model, workspace, .. } => {
+                self.model.clone_from(model);
+                self.workspace.clone_from(workspace);
+            }
             EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
             EventKind::RunStarted { prompt } => {
                 self.close_open("the run ended before it had a result");
@@ -102,13 +124,17 @@ impl History {
             }
             EventKind::Said { message } => {
                 self.close_open("the session went on before it had a result");
-                self.open = message.calls().map(|call| (call.clone(), None)).collect();
-                self.started = 0;
+                let open = |call: &ToolCall| OpenCall { call: call.clone(), started: false, result: None };
+                self.open = message.calls().map(open).collect();
                 if !message.parts.is_empty() {
                     self.push(message.clone());
                 }
             }
-            EventKind::CallStarted { .. } => self.started += 1,
+            EventKind::CallStarted { call, .. } => {
+                if let Some(open) = self.open.iter_mut().find(|open| open.call.id == call.id) {
+                    open.started = true;
+                }
+            }
             EventKind::CallFinished { result, .. } => self.settle(result),
             EventKind::Asked { ask } => {
                 self.ask_count += 1;
@@ -117,7 +143,8 @@ impl History {
             EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
             EventKind::Noted { text } => self.notes.clone_from(text),
             EventKind::Spent { total, .. } => self.run_spent = *total,
-            EventKind::RunFinished { totals, .. } => {
+            EventKind::RunFinished { totals, outcome, .. } => {
+                self.last_outcome = Some(outcome.clone());
                 self.close_open("the run ended before it had a result");
                 self.total.add(totals);
                 self.run_spent = Spent::default();
@@ -137,7 +164,26 @@ impl History {
 
     /// Calls that have no result yet.
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.open.iter().filter(|(_, result)| result.is_none()).map(|(call, _)| call)
+        self.open.iter().filter(|open| open.result.is_none()).map(|open| &open.call)
+    }
+
+    /// What becomes of the calls that have no result when nothing more is done with them.
+    #[must_use]
+    pub fn closing_results(&self, why: &str) -> Vec<ToolResult> {
+        let open = self.open.iter().filter(|open| open.result.is_none());
+        open.map(|open| OpenCall { call: open.call.clone(), started: open.started, result: None }.settle(why)).collect()
+    }
+
+    /// Where the session works.
+    #[must_use]
+    pub fn workspace(&self) -> &str {
+        &self.workspace
+    }
+
+    /// How the last ended run ended.
+    #[must_use]
+    pub fn last_outcome(&self) -> Option<&Outcome> {
+        self.last_outcome.as_ref()
     }
 
     /// Asks that wait for an answer.
@@ -207,18 +253,18 @@ impl History {
         }
         match &self.run {
             None => Phase::Idle,
-            Some(_) if self.started > 0 && self.open_calls().next().is_some() => Phase::WaitingForTool,
+            Some(_) if self.open.iter().any(|open| open.started && open.result.is_none()) => Phase::WaitingForTool,
             Some(_) => Phase::Running,
         }
     }
 
     fn settle(&mut self, result: &ToolResult) {
         // The first result stands; one for a call nobody made changes nothing.
-        let Some(slot) = self.open.iter_mut().find(|(call, slot)| call.id == result.id && slot.is_none()) else {
+        let Some(open) = self.open.iter_mut().find(|open| open.call.id == result.id && open.result.is_none()) else {
             return;
         };
-        slot.1 = Some(result.clone());
-        if self.open.iter().all(|(_, result)| result.is_some()) {
+        open.result = Some(result.clone());
+        if self.open.iter().all(|open| open.result.is_some()) {
             self.close_open("");
         }
     }
@@ -228,12 +274,7 @@ impl History {
         if self.open.is_empty() {
             return;
         }
-        let results = self
-            .open
-            .drain(..)
-            .map(|(call, result)| result.unwrap_or_else(|| ToolResult::interrupted(&call, why)))
-            .collect();
-        self.started = 0;
+        let results = self.open.drain(..).map(|open| open.settle(why)).collect();
         self.push(Message::results(results));
     }
 

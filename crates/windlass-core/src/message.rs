@@ -221,6 +221,12 @@ impl ToolResult {
         }
     }
 
+    /// The result of a call that was never begun.
+    #[must_use]
+    pub fn not_run(call: &ToolCall, why: &str) -> Self {
+        Self::failed(call, ErrorCategory::Interrupted, &format!("not run, because {why}"))
+    }
+
     /// The result of a call that was stopped and may have happened.
     #[must_use]
     pub fn interrupted(call: &ToolCall, why: &str) -> Self {

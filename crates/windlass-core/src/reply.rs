@@ -92,7 +92,7 @@ impl ReplyFold {
         self.usage
     }
 
-    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is already taken.
+    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is taken in this answer already.
     pub fn finish(self, mut fresh_id: impl FnMut() -> CallId) -> Reply {
         let end = self.end.unwrap_or(EndReason::Done);
         let mut truncated = end == EndReason::Length || self.dropped;
@@ -250,5 +250,32 @@ mod tests {
             })
             .collect();
         assert_eq!(states, [("a", Some("s1".into())), ("b", Some("s2".into()))]);
+    }
+
+    fn any_chunk() -> impl proptest::strategy::Strategy<Value = Chunk> {
+        use proptest::prelude::*;
+        prop_oneof![
+            "\\PC{0,4}".prop_map(Chunk::Text),
+            "\\PC{0,4}".prop_map(Chunk::Reasoning),
+            Just(Chunk::ReasoningState(Value::Null)),
+            (0_u32..4, "[ab]{0,1}").prop_map(|(index, id)| Chunk::CallStart { index, id, name: "t".into() }),
+            (0_u32..4, "[{}\":a,]{0,6}").prop_map(|(index, json)| Chunk::CallArgs { index, json }),
+            Just(Chunk::Usage(Usage::default())),
+            Just(Chunk::End(EndReason::Length)),
+            Just(Chunk::End(EndReason::ToolCalls)),
+        ]
+    }
+
+    proptest::proptest! {
+        /// Whatever a stream holds, in whatever order: ids are unique, and every call is whole or marked malformed.
+        #[test]
+        fn no_stream_gives_half_a_call_or_two_of_one_id(chunks in proptest::collection::vec(any_chunk(), 0..40)) {
+            let reply = fold(chunks);
+            let mut ids: Vec<_> = reply.message.calls().map(|call| call.id.clone()).collect();
+            let count = ids.len();
+            ids.sort();
+            ids.dedup();
+            proptest::prop_assert_eq!(ids.len(), count);
+        }
     }
 }

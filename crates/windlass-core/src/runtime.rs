@@ -29,6 +29,10 @@ pub trait Runtime: Send + Sync {
     fn model(&self) -> Option<&str> {
         None
     }
+    /// What a session loses that was with this model until now, in words; empty when nothing.
+    fn loses_from(&self, _model: &str) -> Vec<String> {
+        Vec::new()
+    }
     /// What it can do. A claim that is not kept is a defect.
     fn capabilities(&self) -> Capabilities;
     /// One iteration. Facts go through the job's outlet; the answer says why it ended.
@@ -255,7 +259,7 @@ impl fmt::Display for Capabilities {
 /// A runtime that cannot do the work it was chosen for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the runtime `{runtime}` cannot do this work ({work})\n  required:  {needed}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime that has it (`windlass runtimes` lists them), or a kind of work that needs less"
+    "the runtime `{runtime}` cannot do this work ({work})\n  required:  {needed}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime or a model that has it, or a kind of work that needs less"
 )]
 pub struct Unmet {
     /// Who.
@@ -318,7 +322,7 @@ mod tests {
              required:  native_tool_loop, filesystem_edit, shell\n  \
              available: text_completion, shell\n  \
              missing:   native_tool_loop, filesystem_edit\n  \
-             what to do: choose a runtime that has it (`windlass runtimes` lists them), or a kind of work that needs less";
+             what to do: choose a runtime or a model that has it, or a kind of work that needs less";
         assert_eq!(text, Err(golden.to_owned()));
         assert_eq!(Capabilities::of(Capability::ALL).require("toy", "x", RunMode::Full.needs()), Ok(()));
     }

@@ -302,15 +302,29 @@ type Encoded = (&'static str, Arc<[u8]>);
 impl WireSlot {
     /// The bytes for this protocol, made by `encode` when they are not there yet.
     pub fn get_or_encode(&self, protocol: &'static str, encode: impl FnOnce() -> Vec<u8>) -> Arc<[u8]> {
+        self.with(protocol, encode, Arc::clone)
+    }
+
+    /// Appends the bytes for this protocol; says how many. A long history is gone through at every step, so nothing
+    /// is shared or counted on the way.
+    pub fn append_to(&self, out: &mut Vec<u8>, protocol: &'static str, encode: impl FnOnce() -> Vec<u8>) -> usize {
+        self.with(protocol, encode, |bytes| {
+            out.extend_from_slice(bytes);
+            bytes.len()
+        })
+    }
+
+    fn with<T>(
+        &self,
+        protocol: &'static str,
+        encode: impl FnOnce() -> Vec<u8>,
+        look: impl FnOnce(&Arc<[u8]>) -> T,
+    ) -> T {
         // A poisoned slot only means that an encoder panicked: its content is still whole or absent.
         let mut slot = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*slot {
-            Some((known, bytes)) if *known == protocol => bytes.clone(),
-            _ => {
-                let bytes: Arc<[u8]> = encode().into();
-                *slot = Some((protocol, bytes.clone()));
-                bytes
-            }
+            Some((known, bytes)) if *known == protocol => look(bytes),
+            _ => look(&slot.insert((protocol, encode().into())).1),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! One iteration of our own loop as a pure state machine: it decides, a driver acts, time and money are arguments.
 //! It never sees a socket, a tool or the log; tests drive it with plain values.
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 
 use crate::budget::Limit;
@@ -65,7 +65,10 @@ pub struct Turn {
     read_nudged: bool,
     last_failed: bool,
     stuck: Option<String>,
+    /// By call: its last result and how often that came in a row since something new was done.
     repeats: HashMap<u64, (u64, u32)>,
+    /// Every (call, result) pair there was, so that going in circles does not pass for progress.
+    known: HashSet<(u64, u64)>,
     calls: Vec<ToolCall>,
     nudge: Option<String>,
 }
@@ -128,14 +131,27 @@ impl Turn {
         };
     }
 
+    /// The finished answer does not fit what was asked for: it goes on with this said to the model.
+    pub fn rejected(&mut self, why: String) {
+        self.nudge = Some(why);
+        self.state = State::Ask;
+    }
+
     /// The calls were settled: exactly one for each, in call order.
     pub fn settled(&mut self, results: &[Settled]) {
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+            self.repeats.clear();
+        }
         for (call, settled) in self.calls.iter().zip(results) {
-            if self.repeats.len() >= REMEMBERED {
+            let (key, result) = (key(call), hash(&(&settled.result.text, settled.result.error)));
+            let new = self.known.insert((key, result));
+            let acted = settled.effect.is_some_and(|effect| effect > Effect::Read) && settled.result.error.is_none();
+            if new && acted {
+                // Something was done that was not done before: what is repeated after it is not a loop.
                 self.repeats.clear();
             }
-            let result = hash(&(&settled.result.text, settled.result.error));
-            let seen = self.repeats.entry(key(call)).or_insert((result, 0));
+            let seen = self.repeats.entry(key).or_insert((result, 0));
             *seen = if seen.0 == result { (result, seen.1 + 1) } else { (result, 1) };
             if seen.1 == MAX_REPEATS {
                 self.nudge = Some(format!(
@@ -161,17 +177,22 @@ impl Turn {
     }
 
     fn plan(&mut self) -> Vec<Planned> {
-        let mut planned = Vec::with_capacity(self.calls.len());
+        let mut planned: Vec<Planned> = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
-            let repeated = self.repeats.get(&key(call)).is_some_and(|(_, count)| *count >= MAX_REPEATS);
-            let refuse = repeated.then(|| {
+            let before = self.repeats.get(&key(call)).map_or(0, |(_, count)| *count);
+            let twins =
+                planned.iter().filter(|other| other.call.name == call.name && other.call.args == call.args).count();
+            let repeated = before >= MAX_REPEATS;
+            if repeated {
                 self.stuck = Some(format!(
                     "the model kept calling `{}` with the same arguments and the same result; \
                      rephrase the task, or look at what the tool answers",
                     call.name
                 ));
-                let text = "this call gave the same result three times and was not run again".to_owned();
-                (ErrorCategory::Blocked, text)
+            }
+            let refuse = (repeated || twins >= MAX_REPEATS as usize).then(|| {
+                let text = "this call was made three times already with the same result and was not run again";
+                (ErrorCategory::Blocked, text.to_owned())
             });
             planned.push(Planned { call: call.clone(), refuse });
         }

@@ -125,3 +125,35 @@ fn only_looking_is_nudged_once() {
     }
     assert_eq!(nudges, 1);
 }
+
+#[test]
+fn the_same_command_between_edits_is_no_loop() {
+    let mut turn = Turn::default();
+    for n in 0..8 {
+        assert!(step(&mut turn, &json!({"edit": n}), ok(&format!("edited {n}"), Effect::Write)));
+        assert!(step(&mut turn, &json!({"command": "cargo fmt"}), ok("", Effect::Execute)));
+    }
+}
+
+#[test]
+fn going_in_circles_is_a_loop() {
+    let mut turn = Turn::default();
+    let mut runs = 0;
+    for n in 0..20 {
+        if let Step::Finish(Stop::Failed { reason: FailReason::Repetition, .. }) = turn.next(None) {
+            break;
+        }
+        let args = if n % 2 == 0 { json!({"a": 1}) } else { json!({"b": 1}) };
+        runs += u32::from(step(&mut turn, &args, ok("same", Effect::Execute)));
+    }
+    assert!((6..=8).contains(&runs), "{runs}");
+}
+
+#[test]
+fn the_fourth_twin_in_one_step_is_not_run() {
+    let mut turn = Turn::default();
+    let twins = (0..6).map(|_| Part::Call(call("bash", &json!({"command": "ls"})))).collect();
+    turn.replied(&reply(twins, EndReason::ToolCalls, false));
+    let Step::RunTools(planned) = turn.next(None) else { panic!("no tools") };
+    assert_eq!(planned.iter().filter(|one| one.refuse.is_none()).count(), 3);
+}

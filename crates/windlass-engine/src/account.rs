@@ -24,6 +24,7 @@ struct State {
     spent: Spent,
     waited: Duration,
     waiting_since: Option<Duration>,
+    time_warned: bool,
 }
 
 impl Books {
@@ -50,6 +51,19 @@ impl Books {
     /// What is left of the time limit.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         self.budget.seconds.map(|max| Duration::from_secs(max).saturating_sub(self.elapsed()))
+    }
+
+    /// How long until four fifths of the time are used; `None` when that was said or there is no limit.
+    pub(crate) fn time_to_warning(&self) -> Option<Duration> {
+        let mark = Duration::from_secs(self.budget.seconds?).mul_f64(0.8);
+        let warned = self.lock().time_warned;
+        (!warned).then(|| mark.saturating_sub(self.elapsed()))
+    }
+
+    /// Whether it is time to say so; true once.
+    pub(crate) fn warn_about_time(&self) -> bool {
+        let due = self.time_to_warning().is_some_and(|left| left.is_zero());
+        due && !std::mem::replace(&mut self.lock().time_warned, true)
     }
 
     /// Stops the clock while a person thinks, until the guard is dropped.

@@ -48,6 +48,7 @@ mod asking;
 mod executor;
 mod log;
 mod native;
+mod redact;
 mod run;
 mod schema;
 mod session;
@@ -55,5 +56,6 @@ pub mod testing;
 
 pub use asking::{NoSuchAsk, OnAsk};
 pub use native::{NativeOptions, NativeRuntime};
-pub use run::{RunHandle, RunOptions};
+pub use run::{Canceller, RunHandle, RunOptions};
+pub use schema::check_schema;
 pub use session::{ArtifactsOf, Engine, EngineBuilder, EngineError, Open, Session};

@@ -1,8 +1,9 @@
 //! The one place where events get their number, are written and are shown: log first, show second.
 //! After a failed write nothing more is written; what was written stays.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use windlass_core::CancellationToken;
@@ -10,6 +11,7 @@ use windlass_core::clock::Clock;
 use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::history::{Entry, History};
 use windlass_core::id::{RunId, SessionId, TraceId};
+use windlass_core::message::Part;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
 
 /// A session's log while somebody writes it.
@@ -42,9 +44,16 @@ pub(crate) struct Scope {
 pub(crate) struct View {
     pub(crate) to: mpsc::Sender<Event>,
     pub(crate) live: bool,
-    /// Ends the waiting for room.
+    /// The run was told to end.
     pub(crate) gone: CancellationToken,
+    /// It did not read for too long after that.
+    pub(crate) lost: Arc<AtomicBool>,
 }
+
+/// Room in the view's queue that only durable facts use.
+const RESERVED: usize = 512;
+/// How long a run that was told to end waits for a view to read.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Log {
     pub(crate) fn new(session: SessionId, clock: Arc<dyn Clock>, port: Box<dyn LogWriter>, history: History) -> Self {
@@ -68,10 +77,14 @@ impl Log {
         }
         let seq = self.last_seq.load(Ordering::Acquire) + 1;
         let event = self.event(scope, Order::Durable { seq }, kind);
+        // Should this future be dropped half way, nobody knows what was written: nothing may follow it.
+        writer.broken = Some(StoreError::new(StoreErrorKind::Io, "the log was left in the middle of an event"));
         if let Err(err) = writer.append(&event).await {
-            writer.broken = Some(err.clone());
+            // A full disk took nothing, and may have room again: the number is free for the next event.
+            writer.broken = (err.kind != StoreErrorKind::Full).then(|| err.clone());
             return Err(err);
         }
+        writer.broken = None;
         self.last_seq.store(seq, Ordering::Release);
         self.live.store(0, Ordering::Release);
         self.with_history(|history| history.apply(&event));
@@ -91,6 +104,10 @@ impl Log {
     /// Shows a live fact; dropped when the view has no room.
     pub(crate) fn show_live(&self, scope: &Scope, kind: EventKind) {
         let Some(view) = scope.view.as_ref().filter(|view| view.live) else { return };
+        // Live facts leave room: a slow view must not lose the durable ones behind them.
+        if view.to.capacity() <= RESERVED {
+            return;
+        }
         let after = self.last_seq.load(Ordering::Acquire);
         let n = self.live.fetch_add(1, Ordering::AcqRel) + 1;
         let _ = view.to.try_send(self.event(scope, Order::Live { after, n }, kind));
@@ -140,15 +157,23 @@ impl Log {
 
     async fn show_durable(&self, scope: &Scope, event: Event) {
         let Some(view) = &scope.view else { return };
-        // A view that stopped reading must not hold a cancelled run: whoever wants the fact reads the log.
         let event = match view.to.try_send(event) {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => return,
             Err(mpsc::error::TrySendError::Full(event)) => event,
         };
+        if view.lost.load(Ordering::Relaxed) {
+            return;
+        }
+        // A view that is slow is waited for, but it must not hold a run that was told to end for ever: whoever wants
+        // what it then misses reads the log.
+        let given_up = async {
+            view.gone.cancelled().await;
+            self.clock.sleep(PATIENCE).await;
+        };
         tokio::select! {
             biased;
             _ = view.to.send(event) => {}
-            () = view.gone.cancelled() => {}
+            () = given_up => view.lost.store(true, Ordering::Relaxed),
         }
     }
 }
@@ -158,6 +183,7 @@ impl Writer {
         // The buffer is used again for every line; a huge one is not kept.
         let mut bytes = std::mem::take(&mut self.line).into_bytes();
         bytes.clear();
+        bytes.reserve(likely_bytes(&event.kind));
         serde_json::to_writer(&mut bytes, event).map_err(|err| {
             StoreError::new(StoreErrorKind::Io, format!("an event could not be written as JSON: {err}"))
         })?;
@@ -170,4 +196,25 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// About how long the line of an event gets. Room for megabytes is taken once instead of doubling up to it, which
+/// would hold twice as much for a moment.
+fn likely_bytes(kind: &EventKind) -> usize {
+    const FRAME: usize = 512;
+    let text = match kind {
+        EventKind::Said { message } | EventKind::RunStarted { prompt: message } => {
+            let parts = message.parts.iter().map(|part| match part {
+                Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
+                Part::Image { data, .. } => data.len(),
+                Part::Result(result) => result.text.len(),
+                Part::Call(_) => 0,
+            });
+            parts.sum()
+        }
+        EventKind::CallFinished { result, .. } => result.text.len(),
+        _ => 0,
+    };
+    // Line ends and quotes take two bytes in JSON; an eighth more holds most text.
+    FRAME + text + text / 8
 }

@@ -1,17 +1,21 @@
 //! Our own agent loop: it drives `Turn`, which decides. One loop, streaming only.
 //! It knows no vendor and no tool: a provider streams, the toolbox settles calls.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
+use serde_json::Value;
+use tokio::sync::OnceCell;
 use windlass_core::BoxFuture;
-use windlass_core::budget::{Estimator, Usage};
+use windlass_core::budget::{Estimator, LEAST_OUTPUT, Usage};
 use windlass_core::clock::Clock;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
 use windlass_core::id::CallId;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Part};
+use windlass_core::outcome::FailReason;
 use windlass_core::provider::{
     Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request, Sampling, backoff,
 };
@@ -20,8 +24,12 @@ use windlass_core::runtime::{Capabilities, Capability, Job, Runtime, RuntimeErro
 use windlass_core::store::StoreError;
 use windlass_core::turn::{Step, Turn};
 
+use crate::schema::Schemas;
+
 /// The most one answer may hold, in bytes; a vendor that sends more is not believed.
 const MAX_ANSWER: usize = 64 << 20;
+/// How often an answer that does not fit its schema goes back to the model.
+const MAX_REPAIRS: u32 = 2;
 /// Unknown things in one answer that are told; the rest is counted.
 const MAX_UNKNOWN: u32 = 3;
 
@@ -30,8 +38,11 @@ pub struct NativeRuntime {
     provider: Arc<dyn Provider>,
     clock: Arc<dyn Clock>,
     options: NativeOptions,
+    /// What is known without asking; what a run works with is in `probed`.
     facts: ModelFacts,
+    probed: OnceCell<ModelFacts>,
     price_warned: AtomicBool,
+    schemas: Schemas,
 }
 
 /// What the built-in agent needs to know.
@@ -50,42 +61,104 @@ pub struct NativeOptions {
 impl NativeRuntime {
     /// The built-in agent on a provider.
     #[must_use]
-    pub fn new(provider: Arc<dyn Provider>, clock: Arc<dyn Clock>, options: NativeOptions) -> Self {
+    pub fn new(provider: Arc<dyn Provider>, clock: Arc<dyn Clock>, mut options: NativeOptions) -> Self {
         let facts = provider.facts(&options.model);
-        Self { provider, clock, options, facts, price_warned: AtomicBool::new(false) }
+        if let Some(schema) = &options.sampling.output_schema {
+            // Said in words as well: not every server can be held to a schema.
+            options.system.push_str(&format!(
+                "\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON Schema:\n{schema}\n"
+            ));
+        }
+        let price_warned = AtomicBool::new(false);
+        Self { provider, clock, options, facts, probed: OnceCell::new(), price_warned, schemas: Schemas::default() }
     }
 
     async fn drive(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let mut turn = Turn::default();
         let mut meter = Meter::new(self.options.system.len() + tool_bytes(job));
-        self.warn_about_price(job).await?;
+        let facts = self.probed_facts(job).await?;
+        self.warn_about_price(job, facts).await?;
+        let mut answer = String::new();
+        let mut rejections = 0;
         loop {
             if job.cancel.is_cancelled() {
                 return Ok(Stop::Cancelled);
             }
             match turn.next(job.account.exceeded()) {
-                Step::AskModel => match self.ask_model(job, &mut meter).await? {
-                    Ok(reply) => turn.replied(&reply),
+                Step::AskModel => match self.ask_model(job, facts, &mut meter).await? {
+                    Ok(reply) => {
+                        answer = reply.message.text();
+                        turn.replied(&reply);
+                    }
                     Err(stop) => return Ok(stop),
                 },
                 Step::Inject(text) => {
                     job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
                 }
                 Step::RunTools(calls) => turn.settled(&job.toolbox.call(calls).await?),
+                Step::Finish(Stop::Done) => match self.check_output(&answer) {
+                    Ok(()) => return Ok(Stop::Done),
+                    Err(why) if rejections < MAX_REPAIRS => {
+                        rejections += 1;
+                        turn.rejected(format!("Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that does, and nothing around it."));
+                    }
+                    Err(why) => {
+                        let detail =
+                            format!("after {} tries the answer still does not fit the schema: {why}", rejections + 1);
+                        return Ok(Stop::Failed { reason: FailReason::StructuredOutput, detail });
+                    }
+                },
                 Step::Finish(stop) => return Ok(stop),
             }
         }
     }
 
+    /// What the server says of its model, asked once; what is known otherwise when it cannot say.
+    async fn probed_facts(&self, job: &Job<'_>) -> Result<&ModelFacts, StoreError> {
+        if let Some(facts) = self.probed.get() {
+            return Ok(facts);
+        }
+        let asked = tokio::select! {
+            asked = self.provider.probe(&self.options.model) => asked,
+            () = job.cancel.cancelled() => Ok(self.facts.clone()),
+        };
+        let facts = match asked {
+            Ok(facts) => facts,
+            Err(err) => {
+                let text = format!("the server did not say what `{}` can do: {err}", self.options.model);
+                job.outlet.emit(EventKind::Warned { code: "model_not_probed".into(), text }).await?;
+                self.facts.clone()
+            }
+        };
+        Ok(self.probed.get_or_init(|| async { facts }).await)
+    }
+
+    /// Whether the last answer fits the schema, where one was asked for.
+    fn check_output(&self, answer: &str) -> Result<(), String> {
+        let Some(schema) = &self.options.sampling.output_schema else { return Ok(()) };
+        let value = serde_json::from_str(answer.trim()).map_err(|err| format!("it is not JSON ({err})"))?;
+        self.schemas.check("the output", schema, &value)
+    }
+
     /// One model call with its retries: the committed reply, or why there is none.
-    async fn ask_model(&self, job: &Job<'_>, meter: &mut Meter) -> Result<Result<Reply, Stop>, RuntimeError> {
+    async fn ask_model(
+        &self,
+        job: &Job<'_>,
+        facts: &ModelFacts,
+        meter: &mut Meter,
+    ) -> Result<Result<Reply, Stop>, RuntimeError> {
         let mut shown = Shown::default();
         let mut tries = 0;
         loop {
             let history = job.outlet.history();
             let bytes = meter.bytes(&history);
-            let want = self.options.max_output.unwrap_or(self.facts.max_output);
-            let max_output = match job.account.admit(meter.estimator.tokens(bytes), want, self.facts.price) {
+            let input = meter.estimator.tokens(bytes);
+            let mut want = self.options.max_output.unwrap_or(facts.max_output);
+            if let Some(window) = facts.context_window {
+                // Input and output share the window; the server has the last word on whether the input fits.
+                want = want.min(window.saturating_sub(input).max(LEAST_OUTPUT));
+            }
+            let max_output = match job.account.admit(input, want, facts.price) {
                 Ok(room) => room,
                 Err(limit) => return Ok(Err(Stop::OverBudget { limit })),
             };
@@ -94,19 +167,22 @@ impl NativeRuntime {
             // Given back before the next event, so that appending to the history copies nothing.
             drop(history);
             match end {
-                Streamed::Whole => return Ok(Ok(self.commit(job, fold, meter, bytes).await?)),
+                Streamed::Whole => return Ok(Ok(self.commit(job, facts, fold, meter, bytes).await?)),
                 Streamed::Cancelled => {
-                    self.settle_partial(job, &fold, meter, bytes).await?;
+                    self.settle_partial(job, facts, &fold, meter, bytes).await?;
                     return Ok(Err(Stop::Cancelled));
                 }
                 Streamed::Failed(err) => {
-                    self.settle_partial(job, &fold, meter, bytes).await?;
+                    self.settle_partial(job, facts, &fold, meter, bytes).await?;
                     if err.kind == ProviderErrorKind::Refused {
                         let category = windlass_core::outcome::RefusalCategory::Safety;
                         return Ok(Err(Stop::Refused { category, detail: err.message }));
                     }
                     tries += 1;
                     shown.restart();
+                    if let Some(limit) = job.account.exceeded() {
+                        return Ok(Err(Stop::OverBudget { limit }));
+                    }
                     if !self.wait_to_retry(job, &err, tries).await? {
                         let stop = if job.cancel.is_cancelled() { Stop::Cancelled } else { Stop::Provider(err) };
                         return Ok(Err(stop));
@@ -173,12 +249,22 @@ impl NativeRuntime {
     async fn commit(
         &self,
         job: &Job<'_>,
+        facts: &ModelFacts,
         fold: ReplyFold,
         meter: &mut Meter,
         bytes: usize,
     ) -> Result<Reply, StoreError> {
         let out_bytes = fold.bytes();
-        let reply = fold.finish(|| CallId(format!("call_{:016x}", self.clock.entropy())));
+        let fresh = || CallId(format!("call_{:016x}", self.clock.entropy()));
+        let mut reply = fold.finish(fresh);
+        for part in &mut reply.message.parts {
+            // Vendors want ids to be unique in a whole conversation; some start anew with every answer.
+            if let Part::Call(call) = part
+                && meter.calls.contains(&call.id)
+            {
+                call.id = fresh();
+            }
+        }
         job.outlet.emit(EventKind::Said { message: reply.message.clone() }).await?;
         let (usage, estimated) = match reply.usage {
             Some(usage) => {
@@ -187,7 +273,7 @@ impl NativeRuntime {
             }
             None => (meter.estimate(bytes, out_bytes), true),
         };
-        job.account.settle(usage, self.facts.price, estimated, &self.options.model).await?;
+        job.account.settle(usage, facts.price, estimated, &self.options.model).await?;
         Ok(reply)
     }
 
@@ -195,6 +281,7 @@ impl NativeRuntime {
     async fn settle_partial(
         &self,
         job: &Job<'_>,
+        facts: &ModelFacts,
         fold: &ReplyFold,
         meter: &Meter,
         bytes: usize,
@@ -207,13 +294,13 @@ impl NativeRuntime {
         if let Some(reported) = fold.usage() {
             usage = Usage { output: reported.output.max(usage.output), ..reported };
         }
-        job.account.settle(usage, self.facts.price, true, &self.options.model).await
+        job.account.settle(usage, facts.price, true, &self.options.model).await
     }
 
     /// Waits as long as the error asks for; false when it is not to be tried again.
     async fn wait_to_retry(&self, job: &Job<'_>, err: &ProviderError, tries: u32) -> Result<bool, StoreError> {
         let (retries, asked) = err.kind.retry();
-        if tries > retries || job.account.exceeded().is_some() {
+        if tries > retries {
             return Ok(false);
         }
         let wait = backoff(tries, asked, self.clock.entropy());
@@ -226,8 +313,8 @@ impl NativeRuntime {
         }
     }
 
-    async fn warn_about_price(&self, job: &Job<'_>) -> Result<(), StoreError> {
-        if self.facts.price.is_some() || self.price_warned.swap(true, Ordering::Relaxed) {
+    async fn warn_about_price(&self, job: &Job<'_>, facts: &ModelFacts) -> Result<(), StoreError> {
+        if facts.price.is_some() || self.price_warned.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         let text = format!(
@@ -248,15 +335,33 @@ impl Runtime for NativeRuntime {
         Some(&self.options.model)
     }
 
+    fn loses_from(&self, model: &str) -> Vec<String> {
+        let (old, new) = (self.provider.facts(model), &self.facts);
+        let mut lost = Vec::new();
+        let abilities = [
+            (old.tools && !new.tools, "tool calls"),
+            (old.images && !new.images, "pictures"),
+            (old.structured_output && !new.structured_output, "structured output"),
+        ];
+        lost.extend(abilities.iter().filter(|(gone, _)| *gone).map(|(_, what)| (*what).to_owned()));
+        if let (Some(old), Some(new)) = (old.context_window, new.context_window)
+            && new < old
+        {
+            lost.push(format!("a window of {old} tokens (it has {new})"));
+        }
+        lost
+    }
+
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let words = Capabilities::of([C::TextCompletion, C::StreamingText]);
+        let words = Capabilities::of([C::TextCompletion, C::StreamingText, C::StructuredOutput]);
         if !self.facts.tools {
             return words;
         }
         Capabilities::of([
             C::TextCompletion,
             C::StreamingText,
+            C::StructuredOutput,
             C::NativeToolLoop,
             C::FunctionTools,
             C::FilesystemRead,
@@ -295,7 +400,17 @@ fn too_long() -> ProviderError {
 
 fn tool_bytes(job: &Job<'_>) -> usize {
     let tools = job.toolbox.tools().iter();
-    tools.map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len() + 64).sum()
+    tools.map(|tool| tool.spec().description.len() + json_bytes(&tool.spec().schema) + 64).sum()
+}
+
+/// About how long a value is as JSON. Counted, not written: this is paid at every start.
+fn json_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| json_bytes(item) + 1).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(name, value)| name.len() + 4 + json_bytes(value)).sum::<usize>(),
+    }
 }
 
 /// Counts what a request weighs without walking the whole history at every step.
@@ -304,18 +419,23 @@ struct Meter {
     base: usize,
     counted: usize,
     bytes: usize,
+    /// Ids of all calls so far; vendors want them unique.
+    calls: HashSet<CallId>,
 }
 
 impl Meter {
     fn new(base: usize) -> Self {
-        Self { estimator: Estimator::default(), base, counted: 0, bytes: 0 }
+        Self { estimator: Estimator::default(), base, counted: 0, bytes: 0, calls: HashSet::new() }
     }
 
     fn bytes(&mut self, history: &[Entry]) -> usize {
         if history.len() < self.counted {
             (self.counted, self.bytes) = (0, 0); // it was compacted
         }
-        self.bytes += history[self.counted..].iter().map(Entry::bytes).sum::<usize>();
+        for entry in &history[self.counted..] {
+            self.bytes += entry.bytes();
+            self.calls.extend(entry.calls().map(|call| call.id.clone()));
+        }
         self.counted = history.len();
         self.base + self.bytes
     }
@@ -334,8 +454,9 @@ struct Shown {
     matched: usize,
     /// Text shown by this try.
     now: String,
-    /// This is not the first try.
-    again: bool,
+    /// Reasoning or arguments were shown by a try that failed; they are not shown again.
+    thoughts: Seen,
+    args: Seen,
     /// This try said something else: it is shown whole when it is committed, not piece by piece.
     silent: bool,
 }
@@ -344,8 +465,8 @@ impl Shown {
     fn delta(&mut self, chunk: &Chunk) -> Option<EventKind> {
         let (of, text) = match chunk {
             Chunk::Text(text) => (DeltaOf::Text, self.unseen(text)?),
-            Chunk::Reasoning(text) if !self.again => (DeltaOf::Reasoning, text.as_str()),
-            Chunk::CallArgs { index, json } if !self.again => (DeltaOf::Arguments(*index), json.as_str()),
+            Chunk::Reasoning(text) if self.thoughts.first() => (DeltaOf::Reasoning, text.as_str()),
+            Chunk::CallArgs { index, json } if self.args.first() => (DeltaOf::Arguments(*index), json.as_str()),
             _ => return None,
         };
         (!text.is_empty()).then(|| EventKind::Delta { of, text: text.to_owned() })
@@ -376,7 +497,31 @@ impl Shown {
     fn restart(&mut self) {
         self.before.push_str(&std::mem::take(&mut self.now));
         self.matched = 0;
-        self.again = true;
+        self.thoughts = self.thoughts.over();
+        self.args = self.args.over();
+    }
+}
+
+/// Whether something was shown, and by which try.
+#[derive(Clone, Copy, Default)]
+enum Seen {
+    #[default]
+    Never,
+    ByThisTry,
+    Before,
+}
+
+impl Seen {
+    fn first(&mut self) -> bool {
+        if matches!(self, Self::Before) {
+            return false;
+        }
+        *self = Self::ByThisTry;
+        true
+    }
+
+    fn over(self) -> Self {
+        if matches!(self, Self::Never) { Self::Never } else { Self::Before }
     }
 }
 

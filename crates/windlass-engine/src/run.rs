@@ -2,6 +2,7 @@
 //! fails or time is up. Cancelling at any point ends in the same place.
 
 use std::pin::Pin;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -162,6 +163,8 @@ pub(crate) struct RunOutlet {
     pub(crate) on_ask: OnAsk,
     pub(crate) ask_timeout: Duration,
     pub(crate) control: Arc<Control>,
+    /// Calls that are running and must not be torn.
+    pub(crate) untorn: AtomicU32,
 }
 
 impl RunOutlet {

@@ -7,6 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jsonschema::Validator;
 use serde_json::Value;
 
+/// Whether a schema that a person gave can be used, and why not.
+pub fn check_schema(schema: &Value) -> Result<(), String> {
+    jsonschema::validator_for(schema).map(|_| ()).map_err(|err| err.to_string())
+}
+
 /// Compiled schemas by tool name.
 #[derive(Default)]
 pub(crate) struct Schemas(Mutex<HashMap<String, Arc<Validator>>>);

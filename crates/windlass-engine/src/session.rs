@@ -3,6 +3,7 @@
 
 mod drive;
 
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
@@ -13,7 +14,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
 use windlass_core::history::History;
 use windlass_core::id::{RunId, SessionId, TraceId};
-use windlass_core::message::{Message, ToolResult};
+use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
@@ -169,6 +170,14 @@ pub enum EngineError {
     /// The log could not be opened or written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The session is about another workspace than the engine.
+    #[error("session `{session}` is about another workspace: {workspace}")]
+    OtherWorkspace {
+        /// Which session.
+        session: SessionId,
+        /// Where it works.
+        workspace: String,
+    },
     /// A session does one run at a time.
     #[error("the session is busy with a run: wait for its end, or cancel it")]
     Busy,
@@ -219,12 +228,15 @@ impl Engine {
             history.apply(&event?);
         }
         drop(events);
+        if !parts.workspace.is_empty() && history.workspace() != parts.workspace {
+            return Err(EngineError::OtherWorkspace { session: id, workspace: history.workspace().to_owned() });
+        }
         let session = self.session(id, writer, history);
         let scope = session.scope(None);
         for text in notices {
             session.log.emit(&scope, EventKind::Warned { code: "log_repaired".into(), text }).await?;
         }
-        session.close_open_run().await?;
+        close_open_run(&session.log, &session.trace, "the process ended while it was open").await?;
         session.note_model().await?;
         Ok(session)
     }
@@ -232,10 +244,39 @@ impl Engine {
     fn session(&self, id: SessionId, writer: Box<dyn windlass_core::store::LogWriter>, history: History) -> Session {
         let parts = self.0.clone();
         let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
+        let first_seq = history.last_seq() + 1;
         let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history));
         let gate = Arc::new(Mutex::new(parts.gate.clone()));
-        Session { id, parts, log, gate, trace, busy: Arc::default() }
+        Session { id, parts, log, gate, trace, first_seq, busy: Arc::default() }
     }
+}
+
+/// Closes a run that was left open: by the next writer when its process died, by the next prompt when it was paused.
+/// Asks first, then calls, then the run itself.
+pub(crate) async fn close_open_run(log: &Log, trace: &TraceId, why: &str) -> Result<(), StoreError> {
+    let (run, results, asks, totals) = log.with_history(|history| {
+        let asks: Vec<_> = history.open_asks().iter().map(|ask| ask.id.clone()).collect();
+        (history.open_run().cloned(), history.closing_results(why), asks, history.run_spent())
+    });
+    let Some(run) = run else { return Ok(()) };
+    let scope = Scope { run: Some(run), trace: trace.clone(), view: None };
+    for ask in asks {
+        log.emit(&scope, EventKind::Answered { ask, answer: Answer::Abandoned, by: "engine".into() }).await?;
+    }
+    for result in results {
+        log.emit(&scope, EventKind::CallFinished { result, ms: 0 }).await?;
+    }
+    let detail = "the run was left open; the session goes on from what was logged";
+    let finished = EventKind::RunFinished {
+        outcome: Outcome::failed(FailReason::Interrupted, detail),
+        files: Vec::new(),
+        totals,
+        ms: 0,
+        evidence: Vec::new(),
+        judge_changed: Vec::new(),
+    };
+    log.emit(&scope, finished).await?;
+    Ok(())
 }
 
 /// One durable log about one workspace.
@@ -245,10 +286,17 @@ pub struct Session {
     pub(crate) log: Arc<Log>,
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
     trace: TraceId,
+    first_seq: u64,
     busy: Arc<AsyncMutex<()>>,
 }
 
 impl Session {
+    /// The first event that was written since it was opened here.
+    #[must_use]
+    pub fn first_seq(&self) -> u64 {
+        self.first_seq
+    }
+
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &SessionId {
@@ -267,7 +315,7 @@ impl Session {
         let id = RunId::nth(self.look(|history| history.runs()) + 1);
         let (to, events) = mpsc::channel(VIEW_ROOM);
         let control = Arc::new(Control::default());
-        let view = View { to, live: options.live, gone: control.stop.clone() };
+        let view = View { to, live: options.live, gone: control.stop.clone(), lost: Arc::default() };
         let outlet = Arc::new(RunOutlet {
             log: self.log.clone(),
             scope: Scope { run: Some(id.clone()), trace: self.fresh_trace(), view: Some(view) },
@@ -276,6 +324,7 @@ impl Session {
             on_ask: options.on_ask,
             ask_timeout: options.ask_timeout,
             control: control.clone(),
+            untorn: AtomicU32::new(0),
         });
         let work = drive::Work {
             parts: parts.clone(),
@@ -311,43 +360,18 @@ impl Session {
         TraceId::fresh(self.parts.clock.entropy(), self.parts.clock.entropy())
     }
 
-    /// A run whose process died is closed by the next writer: calls, asks, then the run itself.
-    async fn close_open_run(&self) -> Result<(), EngineError> {
-        let (run, calls, asks, spent) = self.log.with_history(|history| {
-            let calls: Vec<_> = history.open_calls().cloned().collect();
-            let asks: Vec<_> = history.open_asks().iter().map(|ask| ask.id.clone()).collect();
-            (history.open_run().cloned(), calls, asks, history.run_spent())
-        });
-        let Some(run) = run else { return Ok(()) };
-        let scope = self.scope(Some(run));
-        for ask in asks {
-            let answered = EventKind::Answered { ask, answer: Answer::Abandoned, by: "engine".into() };
-            self.log.emit(&scope, answered).await?;
-        }
-        for call in calls {
-            let result = ToolResult::interrupted(&call, "the process ended while it was open");
-            self.log.emit(&scope, EventKind::CallFinished { result, ms: 0 }).await?;
-        }
-        let detail = "the process ended before the run did; the session goes on from what was logged";
-        let finished = EventKind::RunFinished {
-            outcome: Outcome::failed(FailReason::Interrupted, detail),
-            files: Vec::new(),
-            totals: spent,
-            ms: 0,
-            evidence: Vec::new(),
-            judge_changed: Vec::new(),
-        };
-        self.log.emit(&scope, finished).await?;
-        Ok(())
-    }
-
     async fn note_model(&self) -> Result<(), EngineError> {
         let now = self.parts.runtime.model().map(str::to_owned);
         let was = self.look(|history| history.model().map(str::to_owned));
         if let (Some(from), Some(to)) = (was, now)
             && from != to
         {
+            let lost = self.parts.runtime.loses_from(&from);
+            let text = format!("`{to}` goes on where `{from}` was, without: {}", lost.join(", "));
             self.log.emit(&self.scope(None), EventKind::ModelSwitched { from, to }).await?;
+            if !lost.is_empty() {
+                self.log.emit(&self.scope(None), EventKind::Warned { code: "abilities_differ".into(), text }).await?;
+            }
         }
         Ok(())
     }

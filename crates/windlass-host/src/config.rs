@@ -244,6 +244,11 @@ impl<'a> Layers<'a> {
     }
 }
 
+/// The key of that name, or what was probably meant.
+pub fn known<'a>(keys: &'a [Key], name: &str) -> Result<&'a Key, ConfigError> {
+    source::lookup(keys, name).map(|(_, key)| key).map_err(ConfigError)
+}
+
 /// The known name nearest to what was typed, when it is near enough to be meant.
 #[must_use]
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

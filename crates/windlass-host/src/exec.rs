@@ -1,11 +1,13 @@
 //! Running commands of a run: each in a process group of its own, without a terminal, with an
-//! empty standard input and a scrubbed environment. Nothing that was started outlives its command or its run,
-//! as far as process groups reach; what leaves its group on purpose is the sandbox's business.
+//! empty standard input and a scrubbed environment. Nothing that was started outlives its command, its run or this
+//! process, as far as process groups reach; what leaves its group on purpose ends with the run.
 
 mod capture;
 mod env;
 mod group;
+mod guard;
 mod jobs;
+mod leftover;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -13,6 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -23,6 +26,7 @@ use windlass_core::workspace::{
 use windlass_core::{BoxFuture, CancellationToken};
 
 pub use self::env::child_env;
+pub(crate) use self::guard::Guard;
 
 use self::capture::Capture;
 use self::group::{Apart, Launch, Running};
@@ -37,6 +41,8 @@ const DRAIN_GRACE: Duration = Duration::from_millis(100);
 const KILL_GRACE: Duration = Duration::from_secs(2);
 /// The largest piece read at once: what a pipe holds.
 const PIECE: usize = 64 * 1024;
+/// The variable that tells the processes of a run from others.
+const MARK: &str = "WINDLASS_RUN";
 /// Without `PATH` in the environment, programs are looked up here.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -46,7 +52,12 @@ pub struct HostProcesses {
     env: Vec<(OsString, OsString)>,
     shell: PathBuf,
     apart: Apart,
+    guard: Arc<Guard>,
     jobs: Jobs,
+    /// In the environment of every command, so that daemons can be told from others.
+    mark: String,
+    /// Something was started since daemons were last looked for.
+    started: AtomicBool,
 }
 
 impl HostProcesses {
@@ -56,21 +67,31 @@ impl HostProcesses {
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
         let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()));
         env.push(("PWD".into(), root.root().into()));
-        Self { root, env, shell, apart: Apart::needed(), jobs: Jobs::default() }
+        let mark = format!("{:016x}", crate::clock::random_u64());
+        env.push((MARK.into(), (&mark).into()));
+        let (guard, jobs, started) = (Arc::default(), Jobs::default(), AtomicBool::new(false));
+        Self { root, env, shell, apart: Apart::needed(), guard, jobs, mark, started }
     }
 
-    /// Lets the kernel kill a command when the thread that started it ends, so that nothing is left even when
-    /// this process is killed. Only for programs whose starting threads live as long as the runs: threads of a
-    /// blocking pool come and go.
+    /// The same with a watcher that other runs have too.
     #[must_use]
-    pub fn bind_to_thread(self) -> Self {
-        let apart = Apart { bind_to_thread: true, ..self.apart };
-        Self { apart, ..self }
+    pub(crate) fn guarded_by(mut self, guard: Arc<Guard>) -> Self {
+        self.guard = guard;
+        self
+    }
+
+    /// Ends what left its group on purpose.
+    fn end_leftovers(&self) {
+        if self.started.swap(false, Ordering::Relaxed) {
+            leftover::end_marked(&self.mark);
+        }
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
         let dir = self.workdir(&command.workdir)?;
-        Launch { program: &self.shell, args: &["-c", &command.line], env: &self.env, dir, apart: self.apart }.start()
+        self.started.store(true, Ordering::Relaxed);
+        let (env, apart, guard) = (&self.env, self.apart, &self.guard);
+        Launch { program: &self.shell, args: &["-c", &command.line], env, dir, apart, guard }.start()
     }
 
     fn workdir(&self, given: &str) -> Result<OwnedFd, ProcessError> {
@@ -115,7 +136,16 @@ impl Processes for HostProcesses {
     }
 
     fn stop_all(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.jobs.stop_all())
+        Box::pin(async move {
+            self.jobs.stop_all().await;
+            self.end_leftovers();
+        })
+    }
+}
+
+impl Drop for HostProcesses {
+    fn drop(&mut self) {
+        self.end_leftovers();
     }
 }
 

@@ -14,23 +14,34 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_NAMES: usize = 4 << 20;
 
 /// Filters are programs that git runs on file content. Those that the machine or the person has set up stay (Git LFS
-/// is one); those that only this repository names are emptied: a repository is not trusted to name programs.
-const WITHOUT_FILTERS: &str = r#"
+/// is one); those that only this repository names are emptied: a repository is not trusted to name programs. A git
+/// that cannot do that is not asked at all, nor is one whose repository keeps its files somewhere else.
+const GUARDED: &str = r#"
+refuse() { echo "$1"; exit 3; }
 export GIT_CONFIG_COUNT=0
+filters=$(git config --show-scope --includes --name-only --get-regexp '^filter\..*\.(clean|smudge|process|required)$' 2>/dev/null)
+[ $? = 129 ] && refuse 'this git is too old to be used safely; update it to 2.31 or newer'
 while IFS='	' read -r scope key; do
   case $scope in
     local|worktree)
       export "GIT_CONFIG_KEY_$GIT_CONFIG_COUNT=$key" "GIT_CONFIG_VALUE_$GIT_CONFIG_COUNT="
-      GIT_CONFIG_COUNT=$((GIT_CONFIG_COUNT + 1)) ;;
+      GIT_CONFIG_COUNT=$((GIT_CONFIG_COUNT + 1))
+      last=$key ;;
   esac
 done <<END
-$(git config --show-scope --includes --name-only --get-regexp '^filter\..*\.(clean|smudge|process|required)$' 2>/dev/null)
+$filters
 END
+[ $GIT_CONFIG_COUNT != 0 ] && [ -n "$(git config --get "$last")" ] &&
+  refuse 'the repository sets up filters, which this git is too old to switch off; update it to 2.31 or newer'
+[ "$(git rev-parse --is-inside-work-tree 2>/dev/null)" = false ] &&
+  refuse 'the files of this repository are not in the workspace (see core.bare and core.worktree in its configuration)'
 "#;
 
-/// No hooks, no watcher, no pager and no locks.
-const GIT: &str = "GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 LC_ALL=C git --no-pager --no-optional-locks \
-                   -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.quotePath=false -c color.ui=false";
+/// No hooks, no watcher, no pager, no locks, and no fetching of what a partial clone lacks: how to fetch is said by
+/// the repository, and may be any program.
+const GIT: &str = "GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none LC_ALL=C \
+                   git --no-pager --no-optional-locks -c core.hooksPath=/dev/null -c core.fsmonitor=false \
+                   -c core.quotePath=false -c color.ui=false";
 
 /// Why git gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +58,9 @@ pub enum GitError {
     /// It took too long.
     #[error("git did not answer within {} seconds", TIMEOUT.as_secs())]
     TimedOut,
+    /// What was to be compared with is no commit.
+    #[error("`{0}` is not a commit; name a commit, a branch or a range such as main...HEAD")]
+    NotACommit(String),
     /// It said no.
     #[error("git failed: {0}")]
     Failed(String),
@@ -67,9 +81,9 @@ pub struct DiffOf {
     pub stat: bool,
 }
 
-/// The branch and the changed files, in git's short form.
+/// The branch and the changed files of the workspace, in git's short form.
 pub async fn status(processes: &dyn Processes, keep: usize, cancel: &CancellationToken) -> Result<Finished, GitError> {
-    let line = format!("{GIT} status --short --branch --untracked-files=normal --ignore-submodules=dirty");
+    let line = format!("{GIT} status --short --branch --untracked-files=normal --ignore-submodules=dirty -- .");
     ask(processes, line, keep, cancel).await
 }
 
@@ -99,17 +113,15 @@ pub async fn changed(
 }
 
 fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
-    let mut line = format!("{GIT} diff --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty {form}");
+    let mut line = format!(
+        "{GIT} diff --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty --submodule=short -O/dev/null {form}"
+    );
     if of.staged {
         line.push_str(" --cached");
     }
     if let Some(commit) = &of.against {
-        // A name that starts like an option would be one.
-        if commit.is_empty() || commit.starts_with('-') {
-            return Err(GitError::Failed(format!("`{commit}` is not the name of a commit")));
-        }
         line.push(' ');
-        line.push_str(&quoted(commit));
+        line.push_str(&quoted(&commits(commit)?));
     }
     line.push_str(" --");
     if of.paths.is_empty() {
@@ -124,13 +136,27 @@ fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
     Ok(line)
 }
 
+/// A commit or a range of commits, such that git takes it for nothing else: not for an option, and not for a file of
+/// a commit (`HEAD:.env`), which would show that file under the name of another.
+fn commits(text: &str) -> Result<String, GitError> {
+    let dots = if text.contains("...") { "..." } else { ".." };
+    let sides: Vec<&str> = text.split(dots).collect();
+    let plain = |side: &&str| !side.starts_with('-') && !side.contains(|c: char| c == ':' || c.is_control());
+    if text.is_empty() || sides.len() > 2 || !sides.iter().all(plain) {
+        return Err(GitError::NotACommit(text.to_owned()));
+    }
+    let only_commit =
+        |side: &&str| if side.is_empty() { "HEAD^{commit}".to_owned() } else { format!("{side}^{{commit}}") };
+    Ok(sides.iter().map(only_commit).collect::<Vec<_>>().join(dots))
+}
+
 async fn ask(
     processes: &dyn Processes,
     line: String,
     keep: usize,
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
-    let line = format!("{WITHOUT_FILTERS}{line}");
+    let line = format!("{GUARDED}{line}");
     let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep };
     let watch = Watch { progress: &|_| {}, cancel: cancel.clone(), artifacts: None };
     let finished = processes.run(command, watch).await.map_err(|err| GitError::Failed(err.0))?;
@@ -218,8 +244,53 @@ mod tests {
         let stat = f.diff(DiffOf { stat: true, ..DiffOf::default() }).await.unwrap();
         assert!(stat.contains("a.txt | 2 +-"), "{stat}");
         let option = DiffOf { against: Some("--output=ran".into()), ..DiffOf::default() };
-        assert!(matches!(f.diff(option).await, Err(GitError::Failed(_))));
+        assert!(matches!(f.diff(option).await, Err(GitError::NotACommit(_))));
         assert!(!f.dir.path().join("ran").exists());
+    }
+
+    #[tokio::test]
+    async fn a_partial_clone_fetches_nothing_by_a_program_of_its_own() {
+        let f = fixture(PATH);
+        f.sh("git init -qb main . && printf 'a\n' > a.txt && git add a.txt \
+              && git -c user.name=n -c user.email=e commit -qm one && printf 'b\n' > a.txt \
+              && blob=$(git rev-parse HEAD:a.txt) && rm -f .git/objects/$(echo $blob | cut -c1-2)/$(echo $blob | cut -c3-) \
+              && git config core.repositoryformatversion 1 && git config extensions.partialClone origin \
+              && git config remote.origin.url ssh://host.invalid/x && git config remote.origin.promisor true \
+              && git config protocol.ssh.allow always && git config core.sshCommand 'touch ran; false'");
+        assert!(matches!(f.diff(DiffOf::default()).await, Err(GitError::Failed(_))));
+        assert!(!f.dir.path().join("ran").exists());
+    }
+
+    #[tokio::test]
+    async fn a_base_is_a_commit_and_never_a_file_of_one() {
+        let f = fixture(PATH);
+        f.sh("git init -qb main . && printf 'KEY=hush\n' > .env && printf 'a\n' > a.txt && git add . \
+              && git -c user.name=n -c user.email=e commit -qm one && printf 'b\n' > a.txt && git add a.txt \
+              && git -c user.name=n -c user.email=e commit -qm two && git rev-parse HEAD:.env HEAD:a.txt > ids");
+        let ids = std::fs::read_to_string(f.dir.path().join("ids")).unwrap();
+        let ids: Vec<&str> = ids.lines().collect();
+        let range = format!("{}..{}", ids[0], ids[1]);
+        for base in ["HEAD:.env", ":.env", ids[0], &range, "", "--output=ran", "a..b..c", "HEAD\n"] {
+            let of = DiffOf { against: Some(base.into()), paths: vec!["a.txt".into()], ..DiffOf::default() };
+            assert!(f.diff(of).await.is_err(), "{base}");
+        }
+        for base in ["HEAD~1", "main~1..main", "main~1...HEAD", "HEAD~1.."] {
+            let of = DiffOf { against: Some(base.into()), ..DiffOf::default() };
+            assert!(f.diff(of).await.unwrap().ends_with("-a\n+b\n"), "{base}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_repository_that_keeps_its_files_elsewhere_is_refused() {
+        let (f, other) = (fixture(PATH), tempfile::tempdir().unwrap());
+        std::fs::write(other.path().join("diary"), "x").unwrap();
+        f.sh(&format!("git init -qb main . && git config core.worktree '{}'", other.path().display()));
+        let err = status(&f.processes, 10_000, &CancellationToken::new()).await.unwrap_err().to_string();
+        assert!(err.contains("core.worktree") && !err.contains("diary"), "{err}");
+        // Above the workspace it is the usual case of a workspace inside a repository: only the workspace is told of.
+        f.sh("git config core.worktree /");
+        let shown = status(&f.processes, 10_000, &CancellationToken::new()).await.unwrap().output;
+        assert!(!shown.contains("usr"), "{shown}");
     }
 
     #[tokio::test]

@@ -1,25 +1,27 @@
 //! Finding files by name and lines by content, honouring ignore files, in bounded results and in a fixed order.
-//! Links are never followed, `.git` is never entered, and content is read through the workspace's handle only.
+//! Links are never followed, `.git` is never entered, and everything is read through the workspace's handle only.
 
-use std::cell::Cell;
+mod walk;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use globset::{GlobBuilder, GlobMatcher};
 use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch};
-use ignore::{Walk, WalkBuilder};
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
     FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
 };
 
+use self::walk::Walk;
 use crate::workspace::{Root, bad_path, from_errno};
 
-/// A tree with more entries is looked at only so far; the answer then says that there is more.
-const MAX_VISITED: usize = 2_000_000;
+/// A half-written file of this age is nobody's any more: writing one takes moments.
+const DRAFT_AGE: Duration = Duration::from_secs(3600);
 /// The longest piece of a line that is shown, in bytes.
 const MAX_LINE: usize = 500;
 /// How much of a cut line is shown before the match.
@@ -33,9 +35,9 @@ const MAX_REGEX: usize = 8 * 1024 * 1024;
 
 /// Finds files and links whose path matches a glob.
 pub(crate) fn find(root: &Root, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
-    let glob = Glob::new(&query.glob)?;
+    let glob = Glob::new(&query.glob, root)?;
     let mut found = Found::default();
-    let more = visit(root, &query.under, cancel, |path, under| {
+    let more = visit(root, &query.under, cancel, |path, under, _| {
         if !glob.matches(path, under) {
             return Ok(true);
         }
@@ -52,7 +54,7 @@ pub(crate) fn find(root: &Root, query: &FindQuery, cancel: &CancellationToken) -
 /// Finds lines that match a pattern.
 pub(crate) fn grep(root: &Root, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
     let matcher = matcher(query)?;
-    let glob = query.glob.as_deref().map(Glob::new).transpose()?;
+    let glob = query.glob.as_deref().map(|glob| Glob::new(glob, root)).transpose()?;
     let context = query.context.min(MAX_CONTEXT);
     let mut searcher = SearcherBuilder::new()
         .line_terminator(LineTerminator::crlf())
@@ -64,8 +66,8 @@ pub(crate) fn grep(root: &Root, query: &GrepQuery, cancel: &CancellationToken) -
         .build();
     let mut grepped = Grepped::default();
     let mut left_out = false;
-    let more = visit(root, &query.under, cancel, |path, under| {
-        if glob.as_ref().is_some_and(|glob| !glob.matches(path, under)) {
+    let more = visit(root, &query.under, cancel, |path, under, kind| {
+        if kind != FileKind::File || glob.as_ref().is_some_and(|glob| !glob.matches(path, under)) {
             return Ok(true);
         }
         // A file that went away, changed into something else or may not be read holds no line to show.
@@ -110,13 +112,13 @@ fn matcher(query: &GrepQuery) -> Result<RegexMatcher, FileError> {
     })
 }
 
-/// Calls `each` with every file below `under` in order (path relative to the root, and to `under`) until it
+/// Calls `each` with every file and link below `under` in order (path relative to the root, and to `under`) until it
 /// says false. Answers whether it did, or whether the tree is too large to be looked at in full.
 fn visit(
     root: &Root,
     under: &str,
     cancel: &CancellationToken,
-    mut each: impl FnMut(&Path, &Path) -> Result<bool, FileError>,
+    mut each: impl FnMut(&Path, &Path, FileKind) -> Result<bool, FileError>,
 ) -> Result<bool, FileError> {
     let given = if under.is_empty() { "." } else { under };
     let start = root.resolve(given)?;
@@ -128,84 +130,38 @@ fn visit(
     let start_path = PathBuf::from(&start.path);
     match start.kind {
         Some(FileKind::Directory) => {}
-        Some(_) => {
+        Some(kind) => {
             let name = start_path.file_name().map(PathBuf::from).unwrap_or_default();
-            return each(&start_path, &name).map(|go_on| !go_on);
+            return each(&start_path, &name, kind).map(|go_on| !go_on);
         }
         None => return Err(from_errno(Path::new(given), rustix::io::Errno::NOENT)),
     }
-    let seen = Cell::new(false);
-    let more = walk_tree(root, root.root(), &start_path, cancel, &seen, &mut each)?;
-    if seen.get() {
-        return Ok(more);
-    }
-    // The directory is itself ignored, but it was named: look into it, by its own ignore files alone.
-    let top = root.root().join(&start_path);
-    walk_tree(root, &top, &start_path, cancel, &seen, &mut each)
-}
-
-fn walk_tree(
-    root: &Root,
-    top: &Path,
-    start: &Path,
-    cancel: &CancellationToken,
-    seen: &Cell<bool>,
-    each: &mut impl FnMut(&Path, &Path) -> Result<bool, FileError>,
-) -> Result<bool, FileError> {
-    let whole = start == Path::new(".");
-    for (count, entry) in walker(root.root(), top, start).enumerate() {
-        if cancel.is_cancelled() {
-            return Err(cancelled());
-        }
-        if count == MAX_VISITED {
-            return Ok(true);
-        }
-        // A directory that may not be read or went away is left out, as every search tool does.
-        let Ok(entry) = entry else { continue };
-        let Ok(path) = entry.path().strip_prefix(root.root()) else { continue };
-        let under = if whole { Some(path) } else { path.strip_prefix(start).ok() };
-        let Some(under) = under else { continue };
-        seen.set(true);
-        let is_file = entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_symlink());
-        if is_file && !each(path, under)? {
+    let mut walk = Walk::new(root, &start_path, cancel);
+    for (path, kind) in walk.by_ref() {
+        let under = path.strip_prefix(&start_path).unwrap_or(&path);
+        if kind != FileKind::Special && !each(&path, under, kind)? {
             return Ok(true);
         }
     }
-    Ok(false)
-}
-
-/// Walks from `top`. Only the way down to `start` and what is below it is entered, so that the ignore files
-/// above `start` count and those above the root do not.
-fn walker(root: &Path, top: &Path, start: &Path) -> Walk {
-    let start = if start == Path::new(".") { root.to_owned() } else { root.join(start) };
-    WalkBuilder::new(top)
-        .hidden(false)
-        .parents(false)
-        .git_global(false)
-        .require_git(false)
-        .follow_links(false)
-        .sort_by_file_name(Ord::cmp)
-        .filter_entry(move |entry| {
-            let path = entry.path();
-            entry.file_name() != ".git" && (path.starts_with(&start) || start.starts_with(path))
-        })
-        .build()
+    if cancel.is_cancelled() { Err(cancelled()) } else { Ok(walk.is_cut()) }
 }
 
 /// Every file of the workspace that is not ignored, in order, as a path relative to the root. None when there
-/// are more than `max`.
+/// are more than `max`. Half-written files of a process that was killed long ago are removed on the way.
 pub(crate) fn source_files(root: &Root, max: usize) -> Option<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in walker(root.root(), root.root(), Path::new(".")).flatten() {
-        if entry.file_type().is_none_or(|kind| kind.is_dir()) {
-            continue;
+    let never = CancellationToken::new();
+    let mut walk = Walk::new(root, Path::new("."), &never);
+    let found: Vec<PathBuf> = walk.by_ref().map(|(path, _)| path).take(max + 1).collect();
+    for draft in walk.drafts() {
+        let about = std::fs::symlink_metadata(root.root().join(draft)).and_then(|about| about.modified());
+        let age = about.ok().and_then(|written| written.elapsed().ok());
+        if age.is_some_and(|age| age > DRAFT_AGE)
+            && let Some(draft) = draft.to_str()
+        {
+            let _ = root.remove(draft);
         }
-        if found.len() == max {
-            return None;
-        }
-        found.extend(entry.path().strip_prefix(root.root()).ok().map(Path::to_owned));
     }
-    Some(found)
+    (found.len() <= max).then_some(found)
 }
 
 /// A glob over paths; without a slash it is about the file name alone.
@@ -215,8 +171,15 @@ struct Glob {
 }
 
 impl Glob {
-    fn new(text: &str) -> Result<Self, FileError> {
-        let text = text.strip_prefix("./").unwrap_or(text);
+    fn new(text: &str, root: &Root) -> Result<Self, FileError> {
+        let inside = root.root().to_str().and_then(|root| text.strip_prefix(root)?.strip_prefix('/'));
+        let text = inside.or(text.strip_prefix("./")).unwrap_or(text);
+        if text.starts_with('/') || text.split('/').any(|part| part == "..") {
+            return Err(FileError {
+                kind: FileErrorKind::Outside,
+                message: format!("the glob {text} leads out of the workspace; write it relative to the workspace"),
+            });
+        }
         let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
         let glob = glob.map_err(|err| FileError {
             kind: FileErrorKind::BadInput,

@@ -60,6 +60,93 @@ fn finding_honours_ignore_files_and_enters_neither_git_nor_links() {
     check_find("src/lib.rs", "*.rs", &["src/lib.rs"]);
 }
 
+/// Ignore files that would hold a search up for ever, or fill all memory, if they were opened or followed.
+#[test]
+fn an_ignore_file_that_is_no_file_is_passed_over() {
+    let (dir, root) = tree();
+    let ws = dir.path().join("ws");
+    for (folder, name) in [("src", ".gitignore"), ("src/deep", ".gitignore"), (".hidden", ".ignore")] {
+        let path = ws.join(folder).join(name);
+        match folder {
+            "src" => rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap(),
+            "src/deep" => symlink("/dev/zero", &path).unwrap(),
+            _ => File::create(&path).unwrap().set_len(1 << 40).unwrap(),
+        }
+    }
+    std::fs::create_dir_all(ws.join(".git/info")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, ws.join(".git/info/exclude"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let query = FindQuery { under: String::new(), glob: "*.rs".into(), max: 100 };
+    let found = find(&root, &query, &CancellationToken::new()).unwrap();
+    assert_eq!(found.paths, [".hidden/x.rs", "binary.rs", "link.rs", "src/deep/mod.rs", "src/lib.rs"]);
+}
+
+#[test]
+fn ignore_files_count_by_place_kind_and_repository() {
+    let (dir, root) = tree();
+    let ws = dir.path().join("ws");
+    for (file, text) in [
+        // The nearer file decides, `.ignore` before `.gitignore`, both before the repository's own list.
+        ("src/.gitignore", "\u{feff}!keep.log\r\n/top.txt\r\n"),
+        ("src/keep.log", ""),
+        ("src/top.txt", ""),
+        ("src/deep/top.txt", ""),
+        (".git/info/exclude", "*.tmp\n"),
+        ("x.tmp", ""),
+        // Another repository inside is not this one's business.
+        ("vendor/.git/HEAD", ""),
+        ("vendor/a.log", ""),
+        // What a killed process left behind is nobody's file.
+        (".windlass-0123456789abcdef.tmp", ""),
+    ] {
+        let path = ws.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let query = FindQuery { under: String::new(), glob: "*.{log,txt,tmp}".into(), max: 100 };
+    let found = find(&root, &query, &CancellationToken::new()).unwrap();
+    assert_eq!(found.paths, ["src/deep/top.txt", "src/keep.log", "vendor/a.log"]);
+}
+
+#[test]
+fn what_a_killed_process_left_half_written_is_removed_once_it_is_old() {
+    let (dir, root) = tree();
+    let ws = dir.path().join("ws");
+    let names = ["src/.windlass-0123456789abcdef.tmp", ".windlass-fedcba9876543210.tmp", ".windlass-mine.tmp"];
+    for name in names {
+        let file = File::create(ws.join(name)).unwrap();
+        let young = name.contains("fedcba");
+        if !young {
+            file.set_modified(std::time::SystemTime::now() - 2 * DRAFT_AGE).unwrap();
+        }
+    }
+    assert!(source_files(&root, 100).unwrap().contains(&PathBuf::from(".windlass-mine.tmp")));
+    assert_eq!(names.map(|name| ws.join(name).exists()), [false, true, true]);
+}
+
+#[test]
+fn a_deep_tree_is_walked_without_running_out_of_anything() {
+    let (dir, root) = tree();
+    let mut path = dir.path().join("ws/nest");
+    path.extend(std::iter::repeat_n("d", 1500));
+    std::fs::create_dir_all(&path).unwrap();
+    std::fs::write(path.join("bottom.txt"), "x").unwrap();
+    let query = FindQuery { under: "nest".into(), glob: "bottom.txt".into(), max: 1 };
+    assert_eq!(find(&root, &query, &CancellationToken::new()).unwrap().paths.len(), 1);
+}
+
+#[test]
+fn a_glob_that_leads_out_is_refused_and_an_absolute_one_inside_is_taken() {
+    let (_dir, root) = tree();
+    let run = |glob: &str| {
+        find(&root, &FindQuery { glob: glob.into(), max: 9, ..FindQuery::default() }, &CancellationToken::new())
+    };
+    for glob in ["../*", "src/../../*", "/etc/*"] {
+        assert_eq!(run(glob).unwrap_err().kind, FileErrorKind::Outside, "{glob}");
+    }
+    assert_eq!(run(&format!("{}/src/*.rs", root.root().display())).unwrap().paths, ["src/lib.rs"]);
+}
+
 #[test]
 fn an_ignored_directory_is_searched_when_it_is_named() {
     check_find("target", "*.rs", &["target/out.rs"]);

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use futures_util::stream;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, EventKind, Order, VERSION};
@@ -23,7 +23,7 @@ use windlass_core::{BoxFuture, BoxStream};
 use self::lines::Lines;
 use self::writer::Writer;
 use crate::artifact::ArtifactDir;
-use crate::workspace::open_regular;
+use crate::workspace::open_regular_itself;
 
 const LOG: &str = "events.jsonl";
 const LOCK: &str = "writer.lock";
@@ -95,19 +95,20 @@ impl SessionLog {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| failed("open", &path, &errno.into()))?;
         let log = File::from(fd);
-        let mut notices = Vec::new();
-        if found.end < len {
+        let (mut notices, mut end) = (Vec::new(), found.end);
+        if let Some(whole) = tail::whole_without_end(&file, &found, &path)? {
+            notices.push(tail::give_end(&log, whole, &path)?);
+            end = whole + 1;
+        } else if found.end < len {
             notices.push(tail::set_aside(&file, &log, found.end, len, &path)?);
         }
-        let writer = Writer::new(log, path, found.end, lease, false);
+        let writer = Writer::new(log, path, end, lease, false);
         Ok(OpenedLog { writer: Box::new(writer), notices })
     }
 
     fn remove(&self, session: &SessionId) -> Result<(), StoreError> {
         let home = self.home(session);
-        if let Err(Errno::NOENT) = rustix::fs::lstat(&home) {
-            return Err(not_found(session));
-        }
+        check_home(&home, session)?;
         let _lease = lock(&home, session)?;
         std::fs::remove_dir_all(&home).map_err(|err| failed("delete", &home, &err))
     }
@@ -125,7 +126,8 @@ impl SessionLog {
             let id = entry.file_name().to_str().and_then(|name| name.parse::<SessionId>().ok());
             let Some(id) = id else { continue };
             // A session whose log is missing or empty was never really begun.
-            if let Ok(about) = std::fs::metadata(self.log_path(&id))
+            if let Ok(about) = std::fs::symlink_metadata(self.log_path(&id))
+                && about.is_file()
                 && about.len() > 0
             {
                 found.push((about.modified().unwrap_or(std::time::UNIX_EPOCH), id));
@@ -274,11 +276,10 @@ fn lock(home: &Path, session: &SessionId) -> Result<File, StoreError> {
     match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            let holder = match holder.trim().parse::<u32>() {
-                Ok(pid) => format!("process {pid}"),
-                Err(_) => "another process".to_owned(),
-            };
+            let mut said = [0; 16];
+            let len = rustix::io::pread(&fd, &mut said, 0).unwrap_or(0);
+            let pid = std::str::from_utf8(&said[..len]).ok().and_then(|said| said.trim().parse::<u32>().ok());
+            let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             return Err(StoreError::new(
                 StoreErrorKind::Locked,
                 format!("session {session} is being written by {holder}; end that one first, or start a new session"),
@@ -293,10 +294,24 @@ fn lock(home: &Path, session: &SessionId) -> Result<File, StoreError> {
 }
 
 fn open_log(path: &Path, session: &SessionId) -> Result<(File, u64), StoreError> {
-    match open_regular(path) {
+    check_home(path.parent().unwrap_or(path), session)?;
+    match open_regular_itself(path) {
         Ok((file, stat)) => Ok((file, stat.size)),
         Err(err) if err.kind == FileErrorKind::NotFound => Err(not_found(session)),
         Err(err) => Err(store_error(err)),
+    }
+}
+
+/// A session is a directory of its own. A link in its place could make us write, or show, what is none.
+fn check_home(home: &Path, session: &SessionId) -> Result<(), StoreError> {
+    match rustix::fs::lstat(home) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(()),
+        Ok(_) => {
+            let message = format!("{} is not a directory; it is left as it is. Move it away", home.display());
+            Err(StoreError::new(StoreErrorKind::Damaged, message))
+        }
+        Err(Errno::NOENT) => Err(not_found(session)),
+        Err(errno) => Err(failed("open", home, &errno.into())),
     }
 }
 

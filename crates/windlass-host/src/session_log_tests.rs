@@ -163,7 +163,7 @@ fn check_torn(rest: &[u8]) {
 fn an_end_that_was_not_written_whole_is_set_aside_and_told() {
     let next = line(&"s1".parse().unwrap(), 4);
     check_torn(b"{");
-    check_torn(next.as_bytes());
+    check_torn(line(&"s1".parse().unwrap(), 5).as_bytes());
     check_torn(&next.as_bytes()[..next.len() / 2]);
     check_torn(&[0; 5]);
     check_torn(&vec![0; 200_000]);
@@ -175,6 +175,70 @@ fn an_end_that_was_not_written_whole_is_set_aside_and_told() {
     half_zero.push(b'\n');
     check_torn(&half_zero);
     check_torn(&vec![b'x'; 100_000]);
+}
+
+#[tokio::test]
+async fn a_last_line_that_lacks_only_its_end_is_kept() {
+    for zeros in [0, 5000] {
+        let f = Fixture::written(2).await;
+        f.add(line(&f.id, 3).as_bytes());
+        f.add(&vec![0; zeros]);
+        let (mut writer, notices) = f.open(OpenLog::Existing).await.unwrap();
+        assert!(notices.len() == 1 && notices[0].contains("had no end"), "{notices:?}");
+        f.append(&mut writer, 4..=4).await;
+        assert_eq!(f.seqs().await, [1, 2, 3, 4]);
+    }
+    let f = fixture();
+    drop(f.open(OpenLog::New).await.unwrap());
+    f.add(line(&f.id, 1).as_bytes());
+    f.open(OpenLog::Existing).await.unwrap();
+    assert_eq!(f.seqs().await, [1]);
+}
+
+/// Puts something else in the place of the log or its directory: everything refuses, and it stays as it is.
+#[tokio::test]
+async fn a_log_that_is_no_file_of_its_own_is_refused() {
+    let plant: [fn(&Path, &Path); 4] = [
+        |log, victim| std::os::unix::fs::symlink(victim, log).unwrap(),
+        |log, _| std::fs::create_dir(log).unwrap(),
+        |log, _| rustix::fs::mknodat(rustix::fs::CWD, log, FileType::Fifo, 0o600.into(), 0).unwrap(),
+        |log, victim| {
+            std::fs::remove_dir_all(log.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(victim.parent().unwrap(), log.parent().unwrap()).unwrap();
+        },
+    ];
+    for plant in plant {
+        let f = Fixture::written(1).await;
+        let elsewhere = f.dir.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        let victim = elsewhere.join(LOG);
+        std::fs::rename(f.path(), &victim).unwrap();
+        let whole = std::fs::read(&victim).unwrap();
+        plant(&f.path(), &victim);
+        assert!(f.open(OpenLog::Existing).await.is_err());
+        assert!(matches!(&f.read_from(0).await[..], [Err(_)]));
+        let listed: Vec<_> = f.log.list().collect().await;
+        assert!(listed.iter().all(Result::is_err), "{listed:?}");
+        let _ = f.log.delete(&f.id).await;
+        assert_eq!(std::fs::read(&victim).unwrap(), whole);
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_line_without_end_of_any_size_takes_bounded_memory() {
+    let f = Fixture::written(1).await;
+    let log = std::fs::OpenOptions::new().append(true).open(f.path()).unwrap();
+    // Letters at both ends of a hole: more than any line may have, and nothing on the disk.
+    std::io::Write::write_all(&mut &log, b"x").unwrap();
+    log.set_len(3 << 30).unwrap();
+    std::io::Write::write_all(&mut &log, b"x").unwrap();
+    let err = f.open(OpenLog::Existing).await.err().unwrap();
+    assert_eq!(err.kind, StoreErrorKind::Damaged, "{err}");
+    let read = f.read_from(0).await;
+    assert!(matches!(&read[..], [Ok(_), Err(err)] if err.kind == StoreErrorKind::Damaged));
+    log.set_len(5 << 40).unwrap();
+    assert_eq!(f.open(OpenLog::Existing).await.err().unwrap().kind, StoreErrorKind::Damaged);
 }
 
 #[tokio::test]
@@ -322,7 +386,9 @@ proptest! {
             crate::private::create_dir(&f.log.home(&f.id)).unwrap();
             let whole: String = (1..=5).map(|seq| line(&f.id, seq) + "\n").collect();
             let kept = &whole.as_bytes()[..cut.min(whole.len())];
-            let full_lines = kept.iter().filter(|byte| **byte == b'\n').count() as u64;
+            // A line that lacks only its end is whole.
+            let lacks_end = whole.as_bytes().get(kept.len()) == Some(&b'\n');
+            let full_lines = kept.iter().filter(|byte| **byte == b'\n').count() as u64 + u64::from(lacks_end);
             std::fs::write(f.path(), [kept, &vec![0; zeros]].concat()).unwrap();
             let (mut writer, _) = f.open(OpenLog::Existing).await.unwrap();
             f.append(&mut writer, full_lines + 1..=full_lines + 1).await;

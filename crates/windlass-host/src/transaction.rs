@@ -15,27 +15,21 @@ use windlass_core::workspace::{
 };
 
 use self::tracked::Tracked;
-use crate::exec::HostProcesses;
+use crate::exec::{Guard, HostProcesses};
 use crate::workspace::Root;
 
 /// Opens the user's tree for runs.
 pub struct InPlace {
     root: Arc<Root>,
     env: Vec<(OsString, OsString)>,
-    bind_to_thread: bool,
+    guard: Arc<Guard>,
 }
 
 impl InPlace {
     /// Runs in `root`, with exactly this environment for commands; see [`crate::exec::child_env`].
     #[must_use]
     pub fn new(root: Arc<Root>, env: Vec<(OsString, OsString)>) -> Self {
-        Self { root, env, bind_to_thread: false }
-    }
-
-    /// See [`HostProcesses::bind_to_thread`].
-    #[must_use]
-    pub fn bind_to_thread(self) -> Self {
-        Self { bind_to_thread: true, ..self }
+        Self { root, env, guard: Arc::default() }
     }
 }
 
@@ -51,10 +45,8 @@ impl Workspaces for InPlace {
                 });
             }
             let files = Arc::new(Tracked::new(Arc::clone(&self.root)));
-            let mut processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
-            if self.bind_to_thread {
-                processes = processes.bind_to_thread();
-            }
+            let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
+            let processes = processes.guarded_by(Arc::clone(&self.guard));
             let processes = Arc::new(Watched { files: Arc::clone(&files), processes });
             Ok(Box::new(InPlaceRun { files, processes }) as Box<dyn Transaction>)
         })

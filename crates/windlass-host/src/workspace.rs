@@ -21,11 +21,11 @@ use windlass_core::workspace::{
 };
 
 pub use self::discover::{OpenError, discover};
-pub(crate) use self::error::{bad_path, from_errno, from_io, too_large, wrong_kind};
-pub(crate) use self::write::write_whole;
+pub(crate) use self::error::{bad_path, from_errno, from_io, kind_of, too_large, wrong_kind};
+pub(crate) use self::write::{is_draft, write_whole};
 
 use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
-use self::error::{kind_of, kind_of_stat, outside};
+use self::error::{kind_of_stat, outside};
 
 /// Longer paths are refused before the system sees them.
 const MAX_PATH: usize = 4096;
@@ -91,7 +91,7 @@ impl Root {
         }
     }
 
-    fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
+    pub(crate) fn open_dir(&self, path: &Path) -> Result<OwnedFd, FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         beneath::open(self.handle(), path, flags, &self.kernel)
     }
@@ -217,6 +217,16 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| from_errno(path, errno))?;
     regular(fd, path)
+}
+
+/// The same for a file of our own, where a link in its place is not followed.
+pub(crate) fn open_regular_itself(path: &Path) -> Result<(File, FileStat), FileError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => regular(fd, path),
+        Err(Errno::LOOP) => Err(wrong_kind(path, FileKind::Link, FileKind::File)),
+        Err(errno) => Err(from_errno(path, errno)),
+    }
 }
 
 /// Reads a regular file that a person named, of at most `max` bytes.

@@ -423,3 +423,47 @@ mod properties {
         }
     }
 }
+
+/// Mode, owner's wish and attributes outlive a rewrite; a new file takes the usual mode of this process.
+#[test]
+fn a_rewrite_keeps_mode_and_attributes() {
+    let f = fixture();
+    let file = f.root.root().join("a.txt");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o751)).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    // Not every file system has attributes.
+    let has = rustix::fs::setxattr(&file, "user.note", b"kept", flags).is_ok();
+    f.root.write("a.txt", b"new").unwrap();
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o751);
+    let mut value = [0; 9];
+    let read = rustix::fs::getxattr(&file, "user.note", &mut value);
+    assert_eq!(read.map(|len| value[..len].to_vec()).ok(), has.then(|| b"kept".to_vec()));
+}
+
+/// A disk that is full leaves the old bytes, no half file and no draft. The limit on the size of a file stands in for
+/// the disk; it holds for a whole process, so this runs in one of its own.
+#[test]
+fn a_full_disk_keeps_the_old_content() {
+    if std::env::var_os("WINDLASS_TEST_FULL").is_none() {
+        let me = std::env::current_exe().unwrap();
+        let run = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact workspace::tests::a_full_disk_keeps_the_old_content",
+            ])
+            .arg(me)
+            .env("WINDLASS_TEST_FULL", "1")
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+        return;
+    }
+    let f = fixture();
+    let before = std::fs::read_dir(f.root.root()).unwrap().count();
+    for path in ["a.txt", "brand-new.txt"] {
+        assert!(f.root.write(path, &vec![b'x'; 1 << 20]).is_err());
+    }
+    assert_eq!(std::fs::read(f.root.root().join("a.txt")).unwrap(), b"inside");
+    assert_eq!(std::fs::read_dir(f.root.root()).unwrap().count(), before);
+    f.root.write("a.txt", b"fits").unwrap();
+}

@@ -37,8 +37,13 @@ pub fn table_date() -> &'static str {
 pub fn lookup(vendor: &str, model: &str) -> Option<ModelFacts> {
     // The same vendor by another door.
     let vendor = if vendor == "openai-chat" { "openai" } else { vendor };
-    let of_vendor = TABLE.lines().filter_map(|line| line.strip_prefix(vendor)?.starts_with(',').then_some(line));
-    let row = of_vendor.filter_map(parse).filter(|row| names(row.name, model)).max_by_key(|row| row.name.len())?;
+    // Numbers are read on the lines that are meant, and on no others.
+    let meant = |line: &&str| {
+        let name =
+            line.strip_prefix(vendor).and_then(|rest| rest.strip_prefix(',')).and_then(|rest| rest.split(',').next());
+        name.is_some_and(|name| names(name, model))
+    };
+    let row = TABLE.lines().filter(meant).filter_map(parse).max_by_key(|row| row.name.len())?;
     Some(ModelFacts {
         context_window: Some(row.context_window),
         max_output: row.max_output,

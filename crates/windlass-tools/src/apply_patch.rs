@@ -61,6 +61,7 @@ impl Tool for ApplyPatch {
             let seen = self.seen.clone();
             blocking(ctx.files, move |files| {
                 let plan = plan(files.as_ref(), &args)?;
+                change::refuse_links(files.as_ref(), &plan.changes)?;
                 for change in &plan.changes {
                     if let Change::Modify { path, before, .. }
                     | Change::Delete { path, before }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::message::ErrorCategory;
+use windlass_core::message::{ArtifactRef, ErrorCategory};
 use windlass_core::tool::{Effect, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{Command, Finished, JobId, ProcessEnd, ProcessError, Watch};
 
@@ -166,8 +166,19 @@ fn output(finished: Finished, limit: u64) -> ToolOutput {
             format!("cancelled; it may have done part of its work. Output until then:\n{said}"),
         ),
     };
+    let text = match &finished.artifact {
+        Some(stored) => format!("{text}\n{}", all_of_it(stored, finished.total_bytes)),
+        None => text,
+    };
     let command = Some(RanCommand { end: finished.end, took: finished.took, bytes: finished.total_bytes });
     ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
+}
+
+/// Where the output is that does not fit in an answer.
+fn all_of_it(stored: &ArtifactRef, total: u64) -> String {
+    let (id, bytes) = (&stored.id, stored.bytes);
+    let what = if bytes < total { format!("the first {bytes} of {total} bytes") } else { format!("all {bytes} bytes") };
+    format!("[{what} are stored; read_file with path \"artifact:{id}\" reads them by range]")
 }
 
 fn poll(job: &JobId, offset: u64, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {

@@ -13,6 +13,25 @@ use crate::seen::Seen;
 /// The longest diff that goes into the log or an approval, per file.
 const MAX_DIFF: usize = 20_000;
 
+/// Refuses a patch that would move or delete a link: its lines are those of the file it points to, which stays, and
+/// a link means another file in another place.
+pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), ToolFailure> {
+    for change in changes {
+        let (Change::Delete { path, .. } | Change::Move { from: path, .. }) = change else { continue };
+        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let (parent, target) = (files.resolve(parent)?, files.resolve(path)?);
+        let own = if parent.path == "." { name.to_owned() } else { format!("{}/{name}", parent.path) };
+        if target.path != own {
+            let text = format!(
+                "is a link to {}; patch that file by its own path, or use move_file or delete_file on the link",
+                target.path
+            );
+            return Err(about(path, ErrorCategory::InvalidArguments, text));
+        }
+    }
+    Ok(())
+}
+
 /// Makes the changes in order, deletions last. When one fails, those before it are taken back.
 pub(crate) fn write_all(files: &dyn Files, changes: &[Change], seen: &Seen) -> Result<Vec<FileChange>, ToolFailure> {
     let mut order: Vec<&Change> = changes.iter().collect();

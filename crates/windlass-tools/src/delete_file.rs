@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-use windlass_core::workspace::{FileErrorKind, Files};
+use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 use windlass_host::edit::patch::Change;
 
 use crate::args::{parse, spec};
@@ -72,7 +72,15 @@ fn plan(files: &dyn Files, path: &str) -> Result<Change, ToolFailure> {
         Ok(before) => before,
         // What is too large to be shown can still go away.
         Err(err) if err.kind == FileErrorKind::TooLarge => Vec::new(),
+        // A link that leads nowhere is there all the same; removing it says so when nothing is.
+        Err(err) if err.kind == FileErrorKind::NotFound && is_link(files, path) => Vec::new(),
         Err(err) => return Err(failure(files, path, err)),
     };
     Ok(Change::Delete { path: tidy(files, path), before })
+}
+
+fn is_link(files: &dyn Files, path: &str) -> bool {
+    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let listing = files.list(parent, usize::MAX);
+    listing.is_ok_and(|found| found.entries.iter().any(|(entry, kind, _)| entry == name && *kind == FileKind::Link))
 }

@@ -11,6 +11,7 @@ pub(crate) const SHOWN: usize = 48_000;
 pub(crate) fn refused(err: GitError) -> ToolFailure {
     let category = match err {
         GitError::NotARepository => ErrorCategory::NotFound,
+        GitError::NotACommit(_) => ErrorCategory::InvalidArguments,
         GitError::Cancelled => ErrorCategory::Interrupted,
         GitError::TimedOut => ErrorCategory::Timeout,
         GitError::Missing | GitError::Failed(_) => ErrorCategory::Exception,

@@ -2,7 +2,7 @@
 //! in `descriptions/`.
 //!
 //! A tour: `args` turns an argument struct into a schema and back, `place` resolves paths and moves work off the
-//! async threads, `seen` remembers what the model has read, `change` writes files all or nothing and reports it.
+//! async threads, `seen` remembers what the model has read, `lines` pages through what is too large to hold, `change` writes files all or nothing and reports it.
 //! Nothing here opens a file or starts a program by itself: everything goes through the ports of the call's context.
 
 mod apply_patch;
@@ -19,6 +19,7 @@ mod git;
 mod git_diff;
 mod git_status;
 mod grep;
+mod lines;
 mod list_directory;
 mod move_file;
 mod notes;

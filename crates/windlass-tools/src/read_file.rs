@@ -1,4 +1,4 @@
-//! read_file: one file or several, by line ranges, with numbers or anchors. Never changes anything.
+//! read_file: one file or several, or a stored result, by line ranges, with numbers or anchors. Never changes anything.
 
 use std::sync::Arc;
 
@@ -6,34 +6,34 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
+use windlass_core::id::ArtifactId;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-use windlass_core::workspace::{FileErrorKind, Files};
+use windlass_core::workspace::{ArtifactError, Artifacts, FileErrorKind, Files};
 use windlass_host::edit::anchors::render_line;
 use windlass_host::edit::text::{Encoding, Text, TextError, lines};
 
 use crate::args::{invalid, parse, spec};
+use crate::lines::{Found, Window, find, push_cut};
 use crate::place::{blocking, failure, read_bounded, reads};
 use crate::seen::Seen;
 
 /// Lines shown when no limit is given.
 const PREVIEW_LINES: usize = 500;
-/// Characters of one line.
+/// About how many bytes of one line are shown.
 const MAX_LINE: usize = 2_000;
 /// Characters of one answer; under the cap at which the engine would store it away.
 const MAX_TEXT: usize = 48_000;
 /// Files of one call.
 const MAX_PATHS: usize = 20;
-/// A larger file is searched for its lines only so far.
-const MAX_SCAN: u64 = 256 << 20;
-/// Bytes read at once from a large file.
-const CHUNK: u64 = 1 << 20;
+/// What the path of a stored result begins with. A file of such a name is reached as `./artifact:x`.
+const ARTIFACT: &str = "artifact:";
 
 /// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Args {
-    /// File to read, relative to the workspace.
+    /// File to read, relative to the workspace; or `artifact:ID`, a stored result.
     #[serde(default)]
     path: Option<String>,
     /// Several files to read at once, instead of `path`.
@@ -86,25 +86,43 @@ impl Tool for ReadFile {
     }
 
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        parse::<Args>(args.clone())?.all_paths()?.iter().map(|path| reads(ctx, path)).collect()
+        // A stored result is the session's own: it was judged when it was made.
+        let paths = parse::<Args>(args.clone())?.all_paths()?;
+        paths.iter().filter(|path| !path.starts_with(ARTIFACT)).map(|path| reads(ctx, path)).collect()
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let paths = args.all_paths()?;
-            let seen = self.seen.clone();
-            blocking(ctx.files, move |files| read_all(files.as_ref(), &args, &paths, &seen)).await.map(ToolOutput::text)
+            let (seen, artifacts) = (self.seen.clone(), ctx.artifacts.clone());
+            blocking(ctx.files, move |files| {
+                let sources = Sources { files: files.as_ref(), artifacts: artifacts.as_ref(), seen: &seen };
+                read_all(&sources, &args, &paths)
+            })
+            .await
+            .map(ToolOutput::text)
         })
     }
 }
 
-fn read_all(files: &dyn Files, args: &Args, paths: &[String], seen: &Seen) -> Result<String, ToolFailure> {
+/// Where a call reads from.
+struct Sources<'a> {
+    files: &'a dyn Files,
+    artifacts: &'a dyn Artifacts,
+    seen: &'a Seen,
+}
+
+fn read_all(sources: &Sources<'_>, args: &Args, paths: &[String]) -> Result<String, ToolFailure> {
+    let read = |path: &String, max| match path.strip_prefix(ARTIFACT) {
+        Some(id) => read_artifact(sources.artifacts, args, id, max),
+        None => read_one(sources.files, args, path, sources.seen, max),
+    };
     if let [path] = paths {
-        return read_one(files, args, path, seen, MAX_TEXT);
+        return read(path, MAX_TEXT);
     }
     let share = MAX_TEXT / paths.len();
-    let results: Vec<_> = paths.iter().map(|path| read_one(files, args, path, seen, share)).collect();
+    let results: Vec<_> = paths.iter().map(|path| read(path, share)).collect();
     if let Some(Err(first)) = results.first()
         && results.iter().all(Result::is_err)
     {
@@ -124,7 +142,8 @@ fn read_one(files: &dyn Files, args: &Args, path: &str, seen: &Seen, max: usize)
     let bytes = match read_bounded(files, path) {
         Ok(bytes) => bytes,
         Err(err) if err.kind == FileErrorKind::TooLarge => {
-            let mut text = read_large(files, path, stat.size, first, limit)?;
+            let window = Window { first, limit, max, broken: false };
+            let mut text = read_large(files, path, stat.size, window)?;
             if args.anchors {
                 text.push_str("\n[no anchors: the file is too large for edit_lines]");
             }
@@ -154,7 +173,7 @@ fn read_one(files: &dyn Files, args: &Args, path: &str, seen: &Seen, max: usize)
         if shown > 0 && out.len() + entry.len().min(MAX_LINE) > max {
             break;
         }
-        push_cut(&mut out, &entry);
+        push_cut(&mut out, &entry, 0);
         shown += 1;
     }
     let last = first + shown - 1;
@@ -173,60 +192,47 @@ fn read_one(files: &dyn Files, args: &Args, path: &str, seen: &Seen, max: usize)
     Ok(out)
 }
 
-fn push_cut(out: &mut String, entry: &str) {
-    let cut = &entry[..entry.floor_char_boundary(MAX_LINE)];
-    out.push_str(cut);
-    if cut.len() < entry.len() {
-        out.push_str(&format!("… [{} more bytes on this line]", entry.len() - cut.len()));
+/// Lines of a file too large to hold: read piece by piece, only so far, and not to be edited here.
+fn read_large(files: &dyn Files, path: &str, size: u64, window: Window) -> Result<String, ToolFailure> {
+    let start = files.read_range(path, 0, 1 << 20).map_err(|err| failure(files, path, err))?;
+    if start.contains(&0) {
+        return Ok(not_text(&start, size, &TextError::Binary { at: 0 }));
     }
-    out.push('\n');
+    let found = find(window, |at, len| files.read_range(path, at, len).map_err(|err| failure(files, path, err)))?;
+    shown(&found, window, path, &format!(" of a file of {size} bytes"))
 }
 
-/// Lines of a file too large to hold: read piece by piece, only so far, and not to be edited here.
-fn read_large(files: &dyn Files, path: &str, size: u64, first: usize, limit: usize) -> Result<String, ToolFailure> {
-    let mut out = String::new();
-    let (mut at, mut number, mut shown) = (0, 1, 0);
-    let mut line: Vec<u8> = Vec::new();
-    while at < size.min(MAX_SCAN) && shown < limit && out.len() < MAX_TEXT {
-        let chunk = files.read_range(path, at, CHUNK).map_err(|err| failure(files, path, err))?;
-        if chunk.is_empty() {
-            break;
-        }
-        if at == 0 && chunk.contains(&0) {
-            return Ok(not_text(&chunk, size, &TextError::Binary { at: 0 }));
-        }
-        at += chunk.len() as u64;
-        for piece in chunk.split_inclusive(|&byte| byte == b'\n') {
-            if number >= first && line.len() < MAX_LINE * 2 {
-                line.extend_from_slice(&piece[..piece.len().min(MAX_LINE * 2)]);
-            }
-            if !piece.ends_with(b"\n") {
-                continue;
-            }
-            if number >= first && shown < limit && out.len() < MAX_TEXT {
-                push_cut(
-                    &mut out,
-                    &format!("{number}|{}", String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r'])),
-                );
-                shown += 1;
-            }
-            line.clear();
-            number += 1;
-        }
+/// Lines of a stored result. Long ones are broken, so that every byte can be reached.
+fn read_artifact(artifacts: &dyn Artifacts, args: &Args, id: &str, max: usize) -> Result<String, ToolFailure> {
+    let id: ArtifactId = id.parse().map_err(|err| invalid(format!("{err}")))?;
+    let (first, limit) = (args.offset.unwrap_or(1).max(1), args.limit.unwrap_or(PREVIEW_LINES));
+    let window = Window { first, limit, max, broken: true };
+    let not_found = |err: ArtifactError| ToolFailure::new(ErrorCategory::NotFound, err.0);
+    let found = find(window, |at, len| artifacts.read(&id, at, len).map_err(not_found))?;
+    if found.total == Some(0) {
+        return Ok("[the stored result is empty]".into());
     }
-    if shown == 0 {
-        return Err(ToolFailure::new(
-            ErrorCategory::Exception,
-            format!(
-                "{path} has {size} bytes and line {first} is too far in to be shown; use grep, or bash with sed -n"
+    shown(&found, window, &format!("{ARTIFACT}{id}"), "")
+}
+
+/// The lines, and how to go on.
+fn shown(found: &Found, window: Window, path: &str, of: &str) -> Result<String, ToolFailure> {
+    let first = window.first;
+    if found.shown == 0 {
+        return Err(match found.total {
+            Some(total) => invalid(format!("{path} has {total} lines; offset {first} is past its end")),
+            None => ToolFailure::new(
+                ErrorCategory::Exception,
+                format!("{path}: line {first} is too far in to be shown; use grep, or bash with sed -n"),
             ),
-        ));
+        });
     }
-    Ok(format!(
-        "{out}[lines {first}-{} of a file of {size} bytes; read on with offset={}]",
-        first + shown - 1,
-        first + shown
-    ))
+    let last = first + found.shown - 1;
+    let more = match found.total {
+        Some(total) if last >= total => format!("; line {last} is the last"),
+        _ => format!("; read on with offset={}", last + 1),
+    };
+    Ok(format!("{}[lines {first}-{last}{of}{more}]", found.text))
 }
 
 fn not_text(bytes: &[u8], size: u64, err: &TextError) -> String {

@@ -1,9 +1,10 @@
 //! `config`: show settings with their origin, and change the user's file.
 
+use crate::out::say;
 use std::process::ExitCode;
 
 use windlass_core::workspace::Files;
-use windlass_host::config::{Layers, set, unset};
+use windlass_host::config::{known, set, unset};
 
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::failure::Failure;
@@ -24,9 +25,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
             Some(setting) => format!("{}\n", setting.value),
             None => {
                 // A key that does not exist is a mistake; one that has no value prints nothing.
-                Layers::new(KEYS)
-                    .add(windlass_host::config::Layer::Flag, key, "1", "config get")
-                    .or_else(|err| if err.to_string().contains("must be") { Ok(()) } else { Err(err) })?;
+                known(KEYS, key)?;
                 return Ok(ExitCode::from(exit::FAILED));
             }
         },
@@ -40,7 +39,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
         }
     };
     for warning in &settings.warnings {
-        eprintln!("warning: {}", crate::view::plain(warning));
+        say!("warning: {}", crate::view::plain(warning));
     }
     Ok(exit::printed(&text))
 }
@@ -54,7 +53,7 @@ fn show(settings: &Settings, origin: bool) -> String {
         }
     }
     if text.is_empty() {
-        eprintln!("nothing is set; `windlass config keys` lists what can be");
+        say!("nothing is set; `windlass config keys` lists what can be");
     }
     text
 }

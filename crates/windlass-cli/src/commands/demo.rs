@@ -1,6 +1,7 @@
 //! `demo`: the real engine, tools and log on a scripted model, in a folder of its own. Nothing it shows was not said
 //! by an event.
 
+use crate::out::say;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -35,8 +36,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let limits = LimitArgs::default();
     let text = args.output.format() == Format::Text && !args.output.quiet;
     if text {
-        eprintln!("a small repository with a failing test: {}", project.display());
-        eprintln!("prompt: {PROMPT}\n");
+        say!("a small repository with a failing test: {}", project.display());
+        say!("prompt: {PROMPT}\n");
     }
     let ready = prepare(&agent, &limits)?;
     let opening = Opening { agent: &agent, output: &args.output, which: Which::New, default_mode: Mode::Edit };
@@ -47,14 +48,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         Ok((outcome, code, desk.session.id().to_string()))
     })?;
     if text && outcome == Some(Outcome::Completed) {
-        eprintln!("\nwhat to try next:");
-        eprintln!("  windlass sessions show {session}      every event of what you just saw");
-        eprintln!("  windlass sessions export {session}    the log itself, as JSON lines");
-        eprintln!("  export ANTHROPIC_API_KEY=…              then, in a repository of yours:");
-        eprintln!("  windlass run --in-place \"fix the failing test\"");
+        // Started by cargo, the program is not on the path yet.
+        let windlass = if std::env::var_os("CARGO").is_some() { "cargo run --" } else { "windlass" };
+        say!("\nwhat to try next:");
+        say!("  {windlass} sessions show {session}      every event of what you just saw");
+        say!("  {windlass} sessions export {session}    the log itself, as JSON lines");
+        say!("  export ANTHROPIC_API_KEY=…              then, in a repository of yours:");
+        say!("  windlass run --in-place \"fix the failing test\"");
     }
     if args.keep {
-        eprintln!("kept: {}", folder.path.display());
+        say!("kept: {}", folder.path.display());
     }
     Ok(code)
 }

@@ -1,10 +1,12 @@
 //! `sessions`: list, show, export and delete.
 
+use crate::out::say;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
 use serde_json::json;
+use windlass_core::ask::About;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::message::{Origin, Part, Role};
 use windlass_core::store::SessionStore;
@@ -15,6 +17,7 @@ use super::block_on;
 use crate::args::{ExportFormat, SessionsCommand};
 use crate::exit;
 use crate::failure::Failure;
+use crate::out;
 use crate::session_run::session_id;
 use crate::view::plain;
 use crate::view::style::first_line;
@@ -28,24 +31,28 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
         SessionsCommand::Show { session } => block_on(show(&store, &session)),
         SessionsCommand::Export { session, format, to } => block_on(async {
             let id = session_id(&session)?;
-            let mut out: Box<dyn Write> = match &to {
-                Some(path) => Box::new(std::io::BufWriter::new(create(path)?)),
-                None => Box::new(std::io::BufWriter::new(std::io::stdout().lock())),
-            };
+            let mut file = to.as_deref().map(create).transpose()?.map(std::io::BufWriter::new);
             let mut events = store.read(&id, 1);
             while let Some(event) = events.next().await {
                 let event = event?;
-                match format {
-                    ExportFormat::Jsonl => {
-                        serde_json::to_writer(&mut out, &event)
-                            .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
-                        out.write_all(b"\n")?;
-                    }
-                    ExportFormat::Markdown => out.write_all(markdown(&event).as_bytes())?,
+                let text = match format {
+                    ExportFormat::Jsonl => format!("{}\n", serde_json::json!(event)),
+                    ExportFormat::Markdown => markdown(&event),
+                };
+                match &mut file {
+                    Some(file) => file.write_all(text.as_bytes())?,
+                    // On a terminal, what a model said must not drive it; JSON escapes control characters itself.
+                    None if format == ExportFormat::Markdown => out::out(&plain(&text)),
+                    None => out::out(&text),
+                }
+                if out::broken().is_some() {
+                    break;
                 }
             }
-            out.flush()?;
-            Ok(ExitCode::SUCCESS)
+            if let Some(mut file) = file {
+                file.flush()?;
+            }
+            Ok(exit::unless_broken(0))
         }),
         SessionsCommand::Delete { session, yes } => {
             let id = session_id(&session)?;
@@ -68,7 +75,7 @@ async fn list(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCod
             Ok(head) => head,
             // One damaged session is said, and the others are still listed.
             Err(err) => {
-                eprintln!("warning: {}", plain(&err.to_string()));
+                say!("warning: {}", plain(&err.to_string()));
                 continue;
             }
         };
@@ -91,7 +98,7 @@ async fn list(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCod
         }
     }
     if text.is_empty() && !as_json {
-        eprintln!("there are no sessions yet; `windlass demo` makes one");
+        say!("there are no sessions yet; `windlass demo` makes one");
     }
     Ok(exit::printed(&text))
 }
@@ -99,17 +106,18 @@ async fn list(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCod
 async fn show(store: &SessionLog, session: &str) -> Result<ExitCode, Failure> {
     let id = session_id(session)?;
     let mut events = store.read(&id, 1);
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     while let Some(event) = events.next().await {
         let event = event?;
         if let Some(line) = line(&event) {
             let at = event.at.to_string();
             let seq = event.order.seq().unwrap_or_default();
-            writeln!(out, "{seq:>5}  {}  {}", &at[11..19], plain(&line))?;
+            out::out(&format!("{seq:>5}  {}  {}\n", &at[11..19], plain(&line)));
+        }
+        if out::broken().is_some() {
+            break;
         }
     }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::unless_broken(0))
 }
 
 /// An event in one line, for people; `None` for what only programs need.
@@ -135,13 +143,18 @@ fn line(event: &Event) -> Option<String> {
         EventKind::FileChanged { change, .. } => {
             format!("  changed {} (+{} -{})", change.path, change.added, change.removed)
         }
-        EventKind::Asked { ask } => format!("asked {}", ask.id),
+        EventKind::Asked { ask } => match &ask.about {
+            About::Approval(approval) => {
+                format!("asked {}: approve {}? ({})", ask.id, describe(&approval.call), approval.rule)
+            }
+            About::Question(question) => format!("asked {}: {}", ask.id, first_line(&question.text, 160)),
+        },
         EventKind::Answered { ask, answer, by } => format!("answered {ask} by {by}: {answer:?}"),
         EventKind::Denied { reason, .. } => format!("  denied: {reason}"),
         EventKind::Waited { reason, ms, .. } => format!("waited {ms} ms: {reason}"),
         EventKind::Warned { text, .. } => format!("warning: {text}"),
         EventKind::RunFinished { outcome, totals, ms, .. } => {
-            let (word, detail, _) = explain(outcome);
+            let (word, detail, _) = explain(outcome, &event.session);
             format!("{word} after {} steps and {ms} ms {detail}", totals.steps)
         }
         _ => return None,
@@ -174,7 +187,7 @@ fn markdown(event: &Event) -> String {
         EventKind::Said { message } => format!("> (engine) {}\n\n", message.text().replace('\n', "\n> ")),
         EventKind::CallFinished { result, .. } => fenced(&result.text, ""),
         EventKind::RunFinished { outcome, totals, .. } => {
-            let (word, detail, _) = explain(outcome);
+            let (word, detail, _) = explain(outcome, &event.session);
             format!("*{word}, {} steps* {detail}\n\n", totals.steps)
         }
         _ => String::new(),
@@ -202,7 +215,7 @@ fn confirmed(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Ok(false);
     }
-    eprint!("{question}");
+    crate::out::err(question);
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))

@@ -1,5 +1,7 @@
 //! `run`, `chat` and `resume`: prompts to their end.
 
+use crate::out::say;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use windlass_core::gate::Mode;
@@ -45,7 +47,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         which: Which::Named(args.session.clone()),
         default_mode: Mode::Ask,
     };
-    if args.prompt.is_empty() {
+    if args.prompt.is_empty() && std::io::stdin().is_terminal() {
         return block_on(talk(ready, opening));
     }
     let prompt = plan::prompt(&args.prompt, &ready.root)?;
@@ -63,7 +65,7 @@ async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
     if format == Format::Text {
-        eprintln!("session {} · work happens in place · /help lists the commands, /quit ends", desk.session.id());
+        say!("session {} · work happens in place · /help lists the commands, /quit ends", desk.session.id());
     }
     let mut last = None;
     while let Some(text) = desk.prompt().await {
@@ -71,26 +73,32 @@ async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
             "" => continue,
             "/quit" | "/exit" => break,
             "/help" => {
-                eprintln!("/quit ends the chat; a line that ends in \\ goes on in the next; @path attaches a file");
+                say!("/quit ends the chat; a line that ends in \\ goes on in the next; @path attaches a file");
                 continue;
             }
             command if command.starts_with('/') && !command.contains(' ') && !command[1..].contains('/') => {
-                eprintln!("there is no command {command}; /help lists them");
+                say!("there is no command {command}; /help lists them");
                 continue;
             }
             _ => {}
         }
-        let prompt = plan::attach(text, &desk.root)?;
+        let prompt = match plan::attach(text, &desk.root) {
+            Ok(prompt) => prompt,
+            Err(failure) => {
+                failure.print();
+                continue;
+            }
+        };
         last = desk.run(prompt).await?;
         if last.is_none() {
             return Ok(finish(None, &desk.session, format));
         }
     }
-    eprintln!("session {}: `windlass resume {}` goes on", desk.session.id(), desk.session.id());
+    say!("session {}: `windlass resume {}` goes on", desk.session.id(), desk.session.id());
     // A chat at a terminal ended because the person wanted it to; a piped one reports its last run.
-    let at_terminal = std::io::IsTerminal::is_terminal(&std::io::stdin());
+    let at_terminal = std::io::stdin().is_terminal();
     Ok(match last {
-        Some(outcome) if !at_terminal => ExitCode::from(exit::code(Some(&outcome))),
-        _ => ExitCode::SUCCESS,
+        Some(outcome) if !at_terminal => exit::unless_broken(exit::code(Some(&outcome))),
+        _ => exit::unless_broken(0),
     })
 }

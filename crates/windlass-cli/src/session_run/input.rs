@@ -1,7 +1,7 @@
 //! Lines from the person at the terminal, read only when they are asked for: what was typed before a question was
 //! shown is no answer to it.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 
 use tokio::sync::mpsc;
 
@@ -19,11 +19,10 @@ pub(crate) struct Input {
 impl Input {
     /// Shows a prompt. On a terminal, whatever was typed ahead is dropped.
     pub(crate) fn ask(&mut self, prompt: &str) {
-        if std::io::stdin().is_terminal() && !self.waiting {
+        if std::io::stdin().is_terminal() {
             let _ = rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
         }
-        let mut err = std::io::stderr().lock();
-        let _ = err.write_all(prompt.as_bytes()).and_then(|()| err.flush());
+        crate::out::err(prompt);
     }
 
     /// The next line; `None` at the end of input. Safe to drop and call again.

@@ -1,16 +1,18 @@
 //! The views for programs: one object at the end, or every event as it happens.
 
-use std::io::Write;
-
 use serde_json::{Value, json};
 use windlass_core::ask::Ask;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Role;
 
+use crate::out::out_with;
+
 /// Collects what the last line needs.
 pub(crate) struct JsonView {
     session: SessionId,
+    /// The answer is JSON that fits a schema.
+    structured: bool,
     run: Option<RunId>,
     text: String,
     warnings: Vec<Value>,
@@ -22,9 +24,10 @@ pub(crate) struct JsonView {
 const MAX_WARNINGS: usize = 100;
 
 impl JsonView {
-    pub(crate) fn new(session: &SessionId) -> Self {
+    pub(crate) fn new(session: &SessionId, structured: bool) -> Self {
         Self {
             session: session.clone(),
+            structured,
             run: None,
             text: String::new(),
             warnings: Vec::new(),
@@ -36,7 +39,7 @@ impl JsonView {
     pub(crate) fn event(&mut self, event: &Event) {
         match &event.kind {
             EventKind::RunStarted { .. } => {
-                *self = Self::new(&self.session);
+                *self = Self::new(&self.session, self.structured);
                 self.run.clone_from(&event.run);
             }
             EventKind::Said { message } if message.role == Role::Assistant => {
@@ -74,10 +77,15 @@ impl JsonView {
             }
         }
         result["warnings"] = std::mem::take(&mut self.warnings).into();
+        if self.structured {
+            result["structured_output"] = serde_json::from_str(self.text.trim()).unwrap_or_default();
+        }
         // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
         result["text"] = std::mem::take(&mut self.text).into();
-        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-        let _ = serde_json::to_writer(&mut out, &result).map(|()| out.write_all(b"\n").and_then(|()| out.flush()));
+        out_with(|out| {
+            serde_json::to_writer(&mut *out, &result)?;
+            out.write_all(b"\n")
+        });
     }
 }
 
@@ -88,7 +96,6 @@ impl StreamView {
     pub(crate) fn event(&self, event: &Event) {
         let Ok(mut line) = serde_json::to_vec(event) else { return };
         line.push(b'\n');
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(&line).and_then(|()| out.flush());
+        out_with(|out| out.write_all(&line));
     }
 }

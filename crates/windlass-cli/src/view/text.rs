@@ -1,7 +1,7 @@
 //! The view for people: the answer on standard output, what happens on standard error.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use windlass_core::budget::Spent;
@@ -14,6 +14,7 @@ use windlass_core::workspace::{Change, FileChange};
 use super::progress::{Progress, dollars, thousands};
 use super::style::{Paint, Style, first_line, plain};
 use crate::args::OutputArgs;
+use crate::out::{err, out};
 
 /// Lines of one diff that are shown without `--verbose`.
 const DIFF_LINES: usize = 60;
@@ -36,6 +37,8 @@ pub(crate) struct TextView {
     denied: HashSet<CallId>,
     /// The cursor stands in the middle of streamed text.
     mid_line: bool,
+    /// The same for reasoning on standard error.
+    mid_thought: bool,
 }
 
 impl TextView {
@@ -52,6 +55,7 @@ impl TextView {
             calls: HashMap::new(),
             denied: HashSet::new(),
             mid_line: false,
+            mid_thought: false,
         }
     }
 
@@ -64,7 +68,7 @@ impl TextView {
     }
 
     pub(crate) fn tick(&mut self) {
-        if !self.mid_line {
+        if !self.mid_line && !self.mid_thought {
             self.progress.draw();
         }
     }
@@ -78,6 +82,7 @@ impl TextView {
         match &event.kind {
             EventKind::RunStarted { .. } => {
                 self.answer.clear();
+                self.streamed.clear();
                 "thinking".clone_into(&mut self.progress.doing);
             }
             EventKind::TransactionOpened { terms } if terms.strategy == "in_place" && self.verbose => {
@@ -131,13 +136,16 @@ impl TextView {
         match of {
             DeltaOf::Text if self.streaming => {
                 self.progress.clear();
+                if std::mem::take(&mut self.mid_thought) {
+                    err("\n");
+                }
                 self.streamed.push_str(text);
                 self.mid_line = !text.ends_with('\n');
                 out(&plain(text));
             }
             DeltaOf::Reasoning if self.verbose => {
                 self.progress.clear();
-                self.mid_line = true;
+                self.mid_thought = !text.ends_with('\n');
                 err(&self.paint.on(Style::Dim, &plain(text)));
             }
             _ => "thinking".clone_into(&mut self.progress.doing),
@@ -220,7 +228,7 @@ impl TextView {
             return;
         }
         let style = if *outcome == Outcome::Completed { Style::Added } else { Style::Removed };
-        let (word, detail, advice) = explain(outcome);
+        let (word, detail, advice) = explain(outcome, &self.session);
         let cost = if totals.unpriced { "price unknown".to_owned() } else { dollars(totals.cost_micros) };
         let line = format!(
             "{} · {} · {} tokens · {cost} · {} · session {}",
@@ -267,6 +275,9 @@ impl TextView {
         if std::mem::take(&mut self.mid_line) {
             out("\n");
         }
+        if std::mem::take(&mut self.mid_thought) {
+            err("\n");
+        }
     }
 }
 
@@ -285,32 +296,33 @@ pub(crate) fn describe(call: &ToolCall) -> String {
 }
 
 /// The outcome in a word, its detail, and what to do next.
-pub(crate) fn explain(outcome: &Outcome) -> (String, String, Option<String>) {
+pub(crate) fn explain(outcome: &Outcome, session: &SessionId) -> (String, String, Option<String>) {
+    let resume = format!("`windlass resume {session}`");
     let (detail, advice) = match outcome {
         Outcome::Failed { reason, detail } => {
             let advice = match reason {
                 FailReason::Provider if detail.starts_with("authentication") => {
-                    Some("check the key; `windlass doctor` says which one is used")
+                    Some("check the key; `windlass doctor` says which one is used".to_owned())
                 }
                 FailReason::Provider if detail.starts_with("model_not_found") => {
-                    Some("`windlass models` lists the models that are known")
+                    Some("`windlass models` lists the models that are known".to_owned())
                 }
-                FailReason::Provider => Some("nothing is lost: `windlass resume SESSION` goes on from here"),
+                FailReason::Provider => Some(format!("nothing is lost: {resume} goes on from here")),
                 _ => None,
             };
-            (detail.clone(), advice.map(str::to_owned))
+            (detail.clone(), advice)
         }
         Outcome::Refused { detail, .. } => (detail.clone(), None),
         Outcome::BudgetExceeded { limit } => {
             let text = format!("the next model call would have crossed the limit on {limit}");
-            (text, Some("raise the limit, then `windlass resume SESSION` goes on from here".into()))
+            (text, Some(format!("raise the limit, then {resume} goes on from here")))
         }
         Outcome::MaxSteps => (
             "the steps are used up".into(),
-            Some("`windlass resume SESSION` goes on with new steps; --max-steps raises the limit".into()),
+            Some(format!("{resume} goes on with new steps; --max-steps raises the limit")),
         ),
         Outcome::TimedOut => {
-            ("the time is up".into(), Some("`windlass resume SESSION` goes on; --max-seconds raises the limit".into()))
+            ("the time is up".into(), Some(format!("{resume} goes on; --max-seconds raises the limit")))
         }
         _ => (String::new(), None),
     };
@@ -353,14 +365,4 @@ fn tail(text: &str, lines: usize) -> String {
     }
     let kept = &all[all.len() - (lines - 1).min(all.len())..];
     format!("{}\n…\n{}", all[0], kept.join("\n"))
-}
-
-fn out(text: &str) {
-    let mut out = std::io::stdout().lock();
-    // A reader that went away is noticed by the run's own exit, not here.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-fn err(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

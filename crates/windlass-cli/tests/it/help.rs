@@ -61,7 +61,7 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
     let place = Place::new();
     let output = place.run(&["demo"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    for says in ["FAIL: median 10 9 2", "sort -n", "completed · 4 steps", "windlass sessions show"] {
+    for says in ["FAIL: median 10 9 2", "sort -n", "completed · 4 steps", "sessions show"] {
         assert!(output.err.contains(says), "{says:?} is not in\n{}", output.err);
     }
     let kinds: Vec<String> = place.log().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect();

@@ -123,24 +123,112 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
 }
 
 #[test]
-fn a_planted_key_is_in_no_log_no_output_and_no_child() {
+fn a_planted_key_is_in_no_log_no_output_no_artifact_and_no_child() {
     let place = Place::new();
     let key = "sk-planted-0123456789abcdef";
-    place.write("leak.txt", &format!("the key is {key}\n"));
+    place.write("leak.txt", &format!("the key is {key}\nand a second line\n"));
     let script = place.script(
-        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"env; cat leak.txt\" } }, { name = \"read_file\", args = { path = \"leak.txt\" } }]\n\
-         [[step]]\nexpect_new = \"the key is\"\ntext = \"seen\"\n",
+        r#"
+[[step]]
+calls = [
+  { name = "bash", args = { command = "env; cat leak.txt" } },
+  { name = "read_file", args = { path = "leak.txt" } },
+  { name = "edit_file", args = { path = "leak.txt", old = "second", new = "changed" } },
+  { name = "bash", args = { command = "cat leak.txt; seq 40000" } },
+  { name = "delete_file", args = { path = "leak.txt" } },
+]
+[[step]]
+expect_new = "the key is"
+calls = [{ name = "write_file", args = { path = "leak.txt", content = "" } }]
+[[step]]
+text = "seen"
+"#,
     );
     let mut command =
         place.command(&["run", "--in-place", "--yes", "-v", "--script", &script, &format!("my key is {key}")]);
     command.env("ANTHROPIC_API_KEY", key).env("MY_TOKEN", key);
     let output = place.run_with(command, "");
     assert_eq!(output.code, 0, "{}", output.err);
-    let log = std::fs::read_to_string(place.sessions()[0].join("events.jsonl")).unwrap();
+    let session = place.sessions()[0].clone();
+    let log = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
     for (what, text) in [("log", &log), ("stdout", &output.out), ("stderr", &output.err)] {
         assert!(!text.contains(key), "the key is in the {what}:\n{text}");
     }
     assert!(!log.contains("MY_TOKEN="), "the child saw the variable");
+    let artifacts: Vec<_> = std::fs::read_dir(session.join("artifacts")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(!artifacts.is_empty());
+    for artifact in artifacts.iter().filter(|path| path.is_file()) {
+        assert!(!String::from_utf8_lossy(&std::fs::read(artifact).unwrap()).contains(key), "{}", artifact.display());
+    }
+}
+
+#[test]
+fn the_stream_of_a_resumed_session_begins_with_what_is_new() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let before = place.log().len();
+    let script = place.script(HELLO);
+    let output = place.run(&["resume", "--script", &script, "-o", "stream-json", &id, "more"]);
+    let shown: Vec<Value> = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let durable: Vec<Value> = shown.into_iter().filter(|event| event["seq"].is_u64()).collect();
+    assert_eq!(durable, place.log()[before..]);
+}
+
+#[test]
+fn a_session_is_resumed_in_its_own_workspace_only() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let other = place.home().join("elsewhere");
+    std::fs::create_dir(&other).unwrap();
+    let script = place.script(HELLO);
+    let output = place.run(&["resume", "--script", &script, "-C", other.to_str().unwrap(), &id, "x"]);
+    assert_eq!(output.code, 2, "{}", output.err);
+    assert!(output.err.contains("add -C "), "{}", output.err);
+}
+
+#[test]
+fn readers_that_leave_panic_nothing_and_end_the_run() {
+    let place = Place::new();
+    let steps: String = (0..30)
+        .map(|n| format!("[[step]]\ntext = \"{n}\"\ncalls = [{{ name = \"bash\", args = {{ command = \"echo {n} >> done.log\" }} }}]\n"))
+        .collect();
+    let script = place.script(&steps);
+    let line = format!(
+        "{} run --in-place --yes -o stream-json --script {script} go | head -n 3; exit ${{PIPESTATUS[0]}}",
+        crate::place::BINARY
+    );
+    let mut command = place.command(&[]);
+    command = {
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", &line]).current_dir(command.get_current_dir().unwrap());
+        for (name, value) in command.get_envs() {
+            if let Some(value) = value {
+                shell.env(name, value);
+            }
+        }
+        shell
+    };
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 130, "{}", output.err);
+    assert!(!output.err.contains("panicked"), "{}", output.err);
+    let steps = std::fs::read_to_string(place.work().join("done.log")).map_or(0, |text| text.lines().count());
+    assert!(steps < 30, "every step was run for nobody");
+
+    let quiet = std::process::Command::new("bash")
+        .args(["-c", &format!("{} demo 2>&1 | head -n 1; exit ${{PIPESTATUS[0]}}", crate::place::BINARY)])
+        .env("HOME", place.home())
+        .output()
+        .unwrap();
+    assert_ne!(quiet.status.code(), Some(101));
+    let full = std::process::Command::new("bash")
+        .args(["-c", &format!("{} tools > /dev/full", crate::place::BINARY)])
+        .env("HOME", place.home())
+        .output()
+        .unwrap();
+    assert_eq!(full.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&full.stderr).contains("standard output could not be written"));
 }
 
 #[test]
@@ -151,4 +239,27 @@ fn a_project_cannot_loosen_or_redirect_anything() {
     assert_eq!(output.code, 5, "{}", output.err);
     assert!(output.err.contains("may only tighten"), "{}", output.err);
     assert!(!place.work().join("made").exists());
+}
+
+#[test]
+fn an_answer_is_held_to_a_schema() {
+    let schema = r#"{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}"#;
+    let place = Place::new();
+    let good = "[[step]]\ntext = \"three\"\n[[step]]\nexpect_new = \"does not fit\"\ntext = '{\"n\": 3}'\n";
+    let output = place.play(good, &["--json-schema", schema, "--json"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let result: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(result["structured_output"]["n"], 3);
+
+    let output = Place::new().play("[[step]]\nrepeat = 3\ntext = \"three\"\n", &["--json-schema", schema]);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("failed (structured_output)"), "{}", output.err);
+
+    for (bad, says) in
+        [("{", "is not JSON"), ("{\"type\": 7}", "is not a JSON Schema"), ("no/such/file", "cannot be read")]
+    {
+        let output = Place::new().play(HELLO, &["--json-schema", bad]);
+        assert_eq!(output.code, 2);
+        assert!(output.err.contains(says), "{bad}: {}", output.err);
+    }
 }

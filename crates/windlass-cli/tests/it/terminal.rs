@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 
+use crate::codes::wait_until;
 use crate::place::{BINARY, Place};
 
 /// The binary in a terminal of 80×24, typed to and read from.
@@ -88,35 +89,57 @@ text = "all done"
 #[test]
 fn approvals_are_asked_once_always_and_no_with_a_reason() {
     let place = Place::new();
-    let script = place.script(
-        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch one\" } }]\n\
-         [[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch two\" } }]\n\
-         [[step]]\nexpect_new = \"not that one\"\ncalls = [{ name = \"bash\", args = { command = \"mkdir three\" } }]\n\
-         [[step]]\ncalls = [{ name = \"bash\", args = { command = \"mkdir three four\" } }]\n\
-         [[step]]\ntext = \"all done\"\n",
-    );
+    place.write("Makefile", "made:\n\techo made $(V) >> made.log\n");
+    let bash = |command: &str| format!("calls = [{{ name = \"bash\", args = {{ command = \"{command}\" }} }}]\n");
+    let script = place.script(&format!(
+        "[[step]]\n{}[[step]]\n{}[[step]]\nexpect_new = \"not that one\"\n{}[[step]]\n{}[[step]]\ntext = \"all done\"\n",
+        bash("touch one"),
+        bash("touch two"),
+        bash("make made"),
+        bash("make made V=2"),
+    ));
     let mut terminal = Terminal::start(&place, &["run", "--in-place", "--script", &script, "go"]);
-    terminal.expect("always for bash(touch one*)");
+    terminal.expect("always for bash(touch one)");
     terminal.type_in("maybe\r");
     terminal.expect("please answer as shown");
     terminal.type_in("y\r");
     terminal.expect("touch two");
     terminal.expect("if you like: ");
     terminal.type_in("n not that one\r");
-    terminal.expect("always for bash(mkdir three*)");
+    terminal.expect("always for bash(make made *)");
+    terminal.expect("if you like: ");
     terminal.type_in("a\r");
     terminal.expect("all done");
     terminal.ends_with(0);
     assert!(place.work().join("one").exists());
     assert!(!place.work().join("two").exists());
-    assert!(place.work().join("four").exists(), "the second mkdir was not asked about");
+    assert_eq!(place.read("made.log"), "made\nmade 2\n", "the second make was not asked about");
     // "Always" holds for the next session of this workspace, and is written outside of it.
-    let script = place.script(
-        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"mkdir three five\" } }]\n[[step]]\ntext = \"ok\"\n",
-    );
+    let script = place.script(&format!("[[step]]\n{}[[step]]\ntext = \"ok\"\n", bash("make made V=3")));
     assert_eq!(place.run(&["run", "--in-place", "--script", &script, "go"]).code, 0);
-    assert!(place.work().join("five").exists());
+    assert_eq!(place.read("made.log"), "made\nmade 2\nmade 3\n");
     assert!(!place.work().join(".windlass").exists());
+}
+
+#[test]
+fn what_was_typed_before_a_question_does_not_answer_it() {
+    let place = Place::new();
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch began; while ! test -e typed; do true; done\" } }]\n\
+         [[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch unseen\" } }]\n[[step]]\ntext = \"end\"\n",
+    );
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--script", &script, "go"]);
+    terminal.expect("if you like: ");
+    terminal.type_in("y\r");
+    wait_until(|| place.work().join("began").exists());
+    terminal.type_in("y\r");
+    place.write("typed", "");
+    terminal.expect("touch unseen");
+    terminal.expect("if you like: ");
+    terminal.type_in("n\r");
+    terminal.expect("end");
+    terminal.ends_with(0);
+    assert!(!place.work().join("unseen").exists());
 }
 
 #[test]

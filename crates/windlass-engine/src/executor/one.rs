@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -72,7 +73,11 @@ impl Executor {
 
     /// Runs a call that was logged; always gives a result.
     pub(super) async fn execute(&self, ready: &Ready) -> Done {
+        if self.cancel.is_cancelled() {
+            return Done::plain(ToolResult::not_run(&ready.call, "the run was cancelled"));
+        }
         let voice = CallVoice { executor: self, call: &ready.call };
+        let _untorn = (ready.tool.spec().interrupt == Interrupt::Finish).then(|| Untorn::new(&self.outlet.untorn));
         let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), self.ctx(&voice))).catch_unwind();
         let mut running = std::pin::pin!(running);
         let ended = tokio::select! {
@@ -112,7 +117,14 @@ impl Executor {
             Some(category) => ToolResult { artifact, ..ToolResult::failed(call, category, &text) },
             None => ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact },
         };
-        Done { result, changes: output.changes, command: output.command }
+        let changes = output.changes.into_iter().map(|change| self.without_secrets(change)).collect();
+        Done { result, changes, command: output.command }
+    }
+
+    /// A change as it may be logged: its diff shows what stands around it, too.
+    fn without_secrets(&self, change: FileChange) -> FileChange {
+        let diff = change.diff.map(|diff| self.redactor.redact(&diff).into_owned());
+        FileChange { diff, ..change }
     }
 
     /// What the model gets of a large output, and where the rest is.
@@ -126,7 +138,10 @@ impl Executor {
         };
         match stored {
             Ok(stored) => {
-                let note = format!("\n[... cut; all {} bytes are artifact {} ...]\n", stored.bytes, stored.id);
+                let note = format!(
+                    "\n[... cut; all {} bytes are kept: read_file with path \"artifact:{}\" reads them by range ...]\n",
+                    stored.bytes, stored.id
+                );
                 (clip_with(text, cap, &note), Some(stored))
             }
             Err(err) => {
@@ -170,6 +185,7 @@ impl Executor {
         let always = if person { None } else { PermissionGate::always_rule(&proposal) };
         let voice = CallVoice { executor: self, call };
         let preview = guarded(|| Ok(tool.preview(&call.args, &self.ctx(&voice)))).ok().flatten();
+        let preview = preview.map(|preview| self.redactor.redact(&preview).into_owned());
         let approval = Approval {
             call: call.clone(),
             touches: touches.to_vec(),
@@ -179,6 +195,13 @@ impl Executor {
             always: always.clone(),
         };
         let answer = self.outlet.ask_about(About::Approval(Box::new(approval)), person).await?;
+        // A person may take long: what was approved must still be what would happen.
+        if matches!(answer, Answer::Once | Answer::Always)
+            && guarded(|| tool.touches(&call.args, &self.ctx(&voice))).as_deref() != Ok(touches)
+        {
+            let text = "what it would touch changed while it waited for approval; look again, then ask again";
+            return Ok(Err((ErrorCategory::Stale, text.into())));
+        }
         Ok(match answer {
             Answer::Once => Ok(format!("{}, approved once", decision.rule)),
             Answer::Always => {
@@ -225,6 +248,22 @@ impl Executor {
 impl Done {
     fn plain(result: ToolResult) -> Self {
         Self { result, changes: Vec::new(), command: None }
+    }
+}
+
+/// While this lives, a call runs that must not be torn.
+struct Untorn<'a>(&'a AtomicU32);
+
+impl<'a> Untorn<'a> {
+    fn new(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Untorn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

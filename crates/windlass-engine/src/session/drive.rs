@@ -1,6 +1,7 @@
 //! What happens inside a run, from its first event to its last: workspace, iterations, validators, the end.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use windlass_core::budget::Limit;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{PermissionGate, Place};
 use windlass_core::id::RunId;
-use windlass_core::message::{Message, ToolResult};
+use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{Job, Outlet, RuntimeError, Stop};
 use windlass_core::store::{StoreError, StoreErrorKind};
@@ -19,10 +20,13 @@ use windlass_core::workspace::{Artifacts, FileChange, Isolation, Transaction};
 use super::Parts;
 use crate::account::OpenAccount;
 use crate::executor::{Executor, describe_panic, millis};
+use crate::redact::RedactedArtifacts;
 use crate::run::{Halt, RunOutlet};
 
 /// How long a runtime may take to notice that it was told to end.
 const GRACE: Duration = Duration::from_millis(900);
+/// How many times that for calls that must not be torn.
+const MAX_GRACES: u32 = 60;
 /// How long one validator may take.
 const VALIDATOR_TIME: Duration = Duration::from_secs(600);
 /// Findings of one validator that go back to the model.
@@ -81,6 +85,8 @@ impl Work {
     }
 
     async fn work(&self, traces: &mut Traces) -> Result<Outcome, Ended> {
+        let why = "a new prompt came before it was answered";
+        super::close_open_run(&self.outlet.log, &self.outlet.scope.trace, why).await?;
         self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone() }).await?;
         let transaction = match self.parts.workspaces.open(&self.run, self.isolation).await {
             Ok(transaction) => transaction,
@@ -104,7 +110,7 @@ impl Work {
                 self.outlet.emit(warned).await?;
             }
         }
-        if place.isolated { self.land_or_keep(transaction, outcome?).await } else { outcome }
+        if place.isolated { self.land_or_keep(transaction, outcome).await } else { outcome }
     }
 
     async fn iterate(
@@ -162,7 +168,7 @@ impl Work {
                 _ => tokio::select! {
                     biased;
                     ended = &mut running => Some(ended),
-                    () = self.parts.clock.sleep(GRACE) => None,
+                    () = self.grace() => None,
                 },
             },
         };
@@ -180,6 +186,16 @@ impl Work {
         }
     }
 
+    /// How long a runtime may still take: a moment, and as long as a call runs that must not be torn.
+    async fn grace(&self) {
+        for _ in 0..MAX_GRACES {
+            self.parts.clock.sleep(GRACE).await;
+            if self.outlet.untorn.load(Ordering::Acquire) == 0 {
+                return;
+            }
+        }
+    }
+
     /// Returns when the run was told to end, or its time is up.
     async fn until_told_to_end(&self) {
         let told = self.outlet.control.stop.cancelled();
@@ -190,9 +206,15 @@ impl Work {
                 return self.outlet.control.halt(Halt::TimedOut);
             }
             // Waiting for a person stops the clock, so what is left is looked at again.
+            let (nap, warn) =
+                self.outlet.books.time_to_warning().map_or((left, false), |until| (until.min(left), true));
             tokio::select! {
                 () = &mut told => return,
-                () = self.parts.clock.sleep(left) => {}
+                () = self.parts.clock.sleep(nap) => {}
+            }
+            if warn && self.outlet.books.warn_about_time() {
+                // A store that fails here fails at the next event, where it ends the run.
+                let _ = self.outlet.emit(EventKind::BudgetWarned { limit: Limit::Time }).await;
             }
         }
     }
@@ -223,7 +245,10 @@ impl Work {
             let checked = tokio::select! {
                 checked = AssertUnwindSafe(validator.check(&ctx)).catch_unwind() => checked,
                 () = self.parts.clock.sleep(VALIDATOR_TIME) => Ok(Ok(unverifiable("it took too long".into()))),
-                () = self.outlet.control.stop.cancelled() => return Err(Ended::With(Outcome::Cancelled)),
+                () = self.until_told_to_end() => return Err(Ended::With(match self.outlet.control.halted() {
+                    Some(Halt::TimedOut) => Outcome::TimedOut,
+                    _ => Outcome::Cancelled,
+                })),
             };
             let report = match checked {
                 Ok(Ok(report)) => report,
@@ -242,9 +267,13 @@ impl Work {
         Ok(None)
     }
 
-    async fn land_or_keep(&self, transaction: Box<dyn Transaction>, outcome: Outcome) -> Result<Outcome, Ended> {
+    async fn land_or_keep(
+        &self,
+        transaction: Box<dyn Transaction>,
+        outcome: Result<Outcome, Ended>,
+    ) -> Result<Outcome, Ended> {
         let tree_hash = transaction.tree_hash().await.ok().flatten();
-        if matches!(outcome, Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }) {
+        if let Ok(outcome @ (Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. })) = outcome {
             return match transaction.land().await {
                 Ok(landed) => {
                     self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
@@ -253,17 +282,18 @@ impl Work {
                 Err(err) => Ok(Outcome::failed(FailReason::LandingConflict, err.message)),
             };
         }
+        // Also when the run only waits for an answer: what it did must be there when it goes on.
         if let Ok(Some(name)) = transaction.keep().await {
             self.outlet.emit(EventKind::Kept { name }).await?;
         }
-        Ok(outcome)
+        outcome
     }
 
     /// Closes what is open and says how it ended: the one terminal event.
     async fn finish(&self, outcome: Outcome, traces: Traces) {
-        let open: Vec<_> = self.outlet.log.with_history(|history| history.open_calls().cloned().collect());
-        for call in open {
-            let result = ToolResult::interrupted(&call, "the run ended while it was open");
+        let why = "the run ended while it was open";
+        let results = self.outlet.log.with_history(|history| history.closing_results(why));
+        for result in results {
             // A store that fails here fails below, too, where it is said.
             let _ = self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await;
         }
@@ -306,7 +336,7 @@ impl Work {
             place,
             files: transaction.files(),
             processes: transaction.processes(),
-            artifacts: self.artifacts.clone(),
+            artifacts: Arc::new(RedactedArtifacts::new(self.artifacts.clone(), parts.redactor.clone())),
             redactor: parts.redactor.clone(),
             clock: parts.clock.clone(),
             cancel: self.outlet.control.stop.clone(),

@@ -18,21 +18,28 @@ type Answer = Vec<Result<Chunk, ProviderError>>;
 pub struct ScriptedProvider {
     answers: Arc<Mutex<VecDeque<Answer>>>,
     asked: Arc<Mutex<Vec<Vec<Message>>>>,
-    facts: ModelFacts,
+    facts: Arc<dyn Fn(&str) -> ModelFacts + Send + Sync>,
 }
 
 impl ScriptedProvider {
     /// These answers, in order; asked for more, it fails as an upstream that is gone.
     #[must_use]
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let facts = ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() };
-        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), asked: Arc::default(), facts }
+        let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
+        let facts = Arc::new(|_: &str| ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() });
+        Self { answers, asked: Arc::default(), facts }
     }
 
     /// The same, with other facts about its model.
     #[must_use]
     pub fn with_facts(self, facts: ModelFacts) -> Self {
-        Self { facts, ..self }
+        self.with_facts_of(move |_| facts.clone())
+    }
+
+    /// The same, with other facts about each model.
+    #[must_use]
+    pub fn with_facts_of(self, facts: impl Fn(&str) -> ModelFacts + Send + Sync + 'static) -> Self {
+        Self { facts: Arc::new(facts), ..self }
     }
 
     /// The messages of each request so far.
@@ -68,8 +75,8 @@ impl Provider for ScriptedProvider {
         "scripted"
     }
 
-    fn facts(&self, _model: &str) -> ModelFacts {
-        self.facts.clone()
+    fn facts(&self, model: &str) -> ModelFacts {
+        (self.facts)(model)
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {

@@ -9,7 +9,7 @@ use windlass_core::event::{Event, EventKind};
 use windlass_core::gate::{Mode, PermissionGate};
 use windlass_core::message::{ErrorCategory, Message};
 use windlass_core::outcome::Outcome;
-use windlass_core::provider::{Chunk, ProviderError};
+use windlass_core::provider::{Chunk, ProviderError, Sampling};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
 use windlass_core::validator::Validator;
@@ -26,6 +26,8 @@ pub(crate) struct Lab {
     pub(crate) options: RunOptions,
     pub(crate) person: Vec<Answer>,
     pub(crate) workspaces: MemoryWorkspaces,
+    pub(crate) schema: Option<Value>,
+    pub(crate) model: &'static str,
 }
 
 /// What ran, in the order it began and ended.
@@ -38,16 +40,20 @@ impl Lab {
             store: MemoryStore::default(),
             clock: ManualClock::default(),
             tools: standard_tools(&Diary::default()),
-            gate: PermissionGate { mode: Mode::Edit, rules: vec![] },
+            gate: PermissionGate { mode: Mode::Edit, ..PermissionGate::default() },
             validators: vec![],
             options: RunOptions { yes: true, ..RunOptions::default() },
             person: vec![],
             workspaces: MemoryWorkspaces::default(),
+            schema: None,
+            model: "m",
         }
     }
 
     pub(crate) fn engine(&self) -> Engine {
-        let options = NativeOptions { model: "m".into(), system: "be good".into(), ..NativeOptions::default() };
+        let sampling = Sampling { output_schema: self.schema.clone(), ..Sampling::default() };
+        let (model, system) = (self.model.to_owned(), "be good".to_owned());
+        let options = NativeOptions { model, system, sampling, ..NativeOptions::default() };
         let native = NativeRuntime::new(Arc::new(self.provider.clone()), Arc::new(self.clock.clone()), options);
         let artifacts = MemoryArtifacts::default();
         let mut builder = Engine::builder()

@@ -5,7 +5,9 @@ use std::time::Duration;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::outcome::{FailReason, Outcome};
-use windlass_core::provider::{Chunk, ProviderError, ProviderErrorKind};
+use windlass_core::provider::{Chunk, ModelFacts, ProviderError, ProviderErrorKind};
+use windlass_core::runtime::RunMode;
+use windlass_engine::Open;
 use windlass_engine::testing::says;
 
 use crate::lab::{Lab, SECOND};
@@ -72,4 +74,41 @@ async fn waiting_does_not_outlive_the_time_limit() {
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::TimedOut);
     assert!(lab.clock.monotonic() < 152 * SECOND);
+}
+
+#[tokio::test]
+async fn an_answer_that_never_fits_its_schema_fails_and_one_that_does_at_last_completes() {
+    let schema =
+        serde_json::json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } });
+    let mut lab = Lab::new(vec![says("not json"), says("{\"n\": \"x\"}"), says("{}")]);
+    lab.schema = Some(schema.clone());
+    let ran = lab.run().await;
+    assert!(
+        matches!(ran.outcome(), Outcome::Failed { reason: FailReason::StructuredOutput, .. }),
+        "{:?}",
+        ran.outcome()
+    );
+    assert_eq!(lab.provider.asked().len(), 3, "two repairs and no more");
+
+    let mut lab = Lab::new(vec![says("```"), says(" {\"n\": 3}\n")]);
+    lab.schema = Some(schema);
+    assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
+}
+
+#[tokio::test]
+async fn another_model_in_the_same_session_is_said_and_what_is_lost_is_warned_about() {
+    let mut lab = Lab::new(vec![says("one"), says("two")]);
+    let session = lab.open().await;
+    lab.run_in(&session).await;
+    let id = session.id().clone();
+    drop(session);
+    lab.model = "small";
+    let blind = |model: &str| ModelFacts { images: model != "small", ..ModelFacts::default() };
+    lab.provider = lab.provider.with_facts_of(blind);
+    let session = lab.engine().open(Open::Resume(id.clone()), RunMode::Full).await.unwrap();
+    lab.run_in(&session).await;
+    let lines = lab.store.lines(&id).join("\n");
+    assert!(lines.contains("\"kind\":\"model_switched\",\"from\":\"m\",\"to\":\"small\""), "{lines}");
+    assert!(lines.contains("without: pictures"), "{lines}");
+    assert_eq!(session.look(|history| windlass_core::history::unpaired(&history.entries())), None);
 }

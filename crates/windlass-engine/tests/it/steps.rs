@@ -34,6 +34,49 @@ async fn reads_overlap_and_the_last_starts_after_the_write() {
 }
 
 #[tokio::test]
+async fn at_most_four_reads_run_at_the_same_time() {
+    let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+    let step: Vec<_> = names.iter().map(|n| (n.as_str(), "look", json!({ "path": n }))).collect();
+    let mut lab = Lab::new(vec![calls(&step), says("done")]);
+    let diary = Diary::default();
+    lab.tools = standard_tools(&diary);
+    lab.run().await;
+    let (mut open, mut most) = (0_i32, 0);
+    for line in diary.lock().unwrap().iter() {
+        open += if line.starts_with('+') { 1 } else { -1 };
+        most = most.max(open);
+    }
+    assert_eq!(most, 4);
+}
+
+#[tokio::test]
+async fn a_tool_that_declares_nothing_is_serial_and_asks() {
+    let spec = windlass_core::tool::ToolSpec::new("t", "d", json!({}), windlass_core::tool::Effect::External);
+    assert!(!spec.parallel && spec.exposure == windlass_core::tool::Exposure::Native);
+    assert!(
+        serde_json::from_value::<windlass_core::tool::ToolSpec>(
+            json!({"name": "t", "description": "", "schema": {}, "max_output": 1})
+        )
+        .is_err(),
+        "the effect has no default"
+    );
+    for mode in [windlass_core::gate::Mode::Ask, windlass_core::gate::Mode::Edit, windlass_core::gate::Mode::Auto] {
+        let mut lab = Lab::new(vec![call("1", "t", &json!({})), says("ok")]);
+        lab.tools = vec![
+            windlass_engine::testing::FnTool::new("t", windlass_core::tool::Effect::External, |_, _| {
+                Box::pin(async { Ok(windlass_core::tool::ToolOutput::text("did it")) })
+            })
+            .boxed(),
+        ];
+        lab.gate.mode = mode;
+        lab.options.yes = false;
+        lab.options.on_ask = windlass_engine::OnAsk::Deny;
+        let ran = lab.run().await;
+        assert_eq!((ran.count("asked"), ran.count("call_started")), (1, 0), "{mode}");
+    }
+}
+
+#[tokio::test]
 async fn a_failed_command_cancels_its_siblings_but_not_the_reads() {
     let step = calls(&[
         ("1", "bash", json!({"command": "false"})),
@@ -54,7 +97,7 @@ async fn large_results_become_artifacts_and_empty_ones_a_marker() {
     let ran = Lab::new(vec![step, says("done")]).run().await;
     let results = ran.results();
     assert!(results[0].0.chars().count() <= 50_000, "{}", results[0].0.len());
-    assert!(results[0].0.contains("all 5000000 bytes are artifact f0-"));
+    assert!(results[0].0.contains("all 5000000 bytes are kept: read_file with path \"artifact:f0-"));
     assert_eq!(results[1].0, "(no output)");
 }
 
@@ -127,6 +170,20 @@ async fn half_a_call_is_never_run_and_the_third_cut_fails() {
     assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Truncation, .. }));
     assert_eq!(ran.count("call_started"), 0);
     assert_eq!(lab.provider.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn ids_that_come_again_in_a_session_are_made_unique() {
+    let lab = Lab::new(vec![
+        call("same", "look", &json!({"path": "a"})),
+        call("same", "look", &json!({"path": "b"})),
+        says("ok"),
+    ]);
+    lab.run().await;
+    let last = lab.provider.asked().pop().unwrap();
+    let mut ids: Vec<_> = last.iter().flat_map(|message| message.calls().map(|call| call.id.clone())).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), 2, "{ids:?}");
 }
 
 #[tokio::test]

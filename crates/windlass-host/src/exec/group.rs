@@ -6,12 +6,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::process::{Pid, Signal};
 use tokio::net::unix::pipe;
 use tokio::process::Child;
 use windlass_core::workspace::ProcessError;
+
+use super::guard::Guard;
 
 /// What to start.
 pub(super) struct Launch<'a> {
@@ -22,6 +25,8 @@ pub(super) struct Launch<'a> {
     pub(super) dir: OwnedFd,
     /// How it is set apart from us.
     pub(super) apart: Apart,
+    /// Who ends it when we cannot.
+    pub(super) guard: &'a Arc<Guard>,
 }
 
 /// How a child is set apart from its parent.
@@ -30,8 +35,6 @@ pub(super) struct Apart {
     /// In a session of its own, so that it has no terminal. Needless when we have none either; then a group of
     /// its own does, which can be had without a fork of our whole memory map.
     pub(super) own_session: bool,
-    /// Dies with the thread that started it.
-    pub(super) bind_to_thread: bool,
 }
 
 impl Apart {
@@ -41,7 +44,7 @@ impl Apart {
         let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok();
         // Without a fork the directory can only be named by its handle's place in /proc.
         let proc_fds = rustix::fs::access("/proc/self/fd", Access::EXISTS).is_ok();
-        Self { own_session: terminal || !proc_fds, bind_to_thread: false }
+        Self { own_session: terminal || !proc_fds }
     }
 }
 
@@ -72,15 +75,19 @@ impl Launch<'_> {
         drop(command);
         drop(dir);
         let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let group = Group { id, guard: Arc::clone(self.guard) };
+        if let Some(id) = id {
+            group.guard.add(id);
+        }
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
-        Ok(Running { child, output, group: Group(id) })
+        Ok(Running { child, output, group })
     }
 }
 
 /// Puts the child into its own session or group and into its directory, whose handle must live until it is started.
 fn set_apart(command: &mut std::process::Command, dir: OwnedFd, apart: Apart) -> Option<OwnedFd> {
-    if apart.own_session || apart.bind_to_thread {
-        enter(command, dir, apart.bind_to_thread);
+    if apart.own_session {
+        enter(command, dir);
         return None;
     }
     command.process_group(0).current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()));
@@ -89,20 +96,14 @@ fn set_apart(command: &mut std::process::Command, dir: OwnedFd, apart: Apart) ->
 
 /// Makes the child the leader of its own session, in the given directory.
 #[allow(unsafe_code)]
-fn enter(command: &mut std::process::Command, dir: OwnedFd, bind_to_thread: bool) {
+fn enter(command: &mut std::process::Command, dir: OwnedFd) {
     let in_child = move || {
         // A session of its own has no controlling terminal, so that nothing can ask a question there.
         rustix::process::setsid()?;
         rustix::process::fchdir(dir.as_fd())?;
-        #[cfg(target_os = "linux")]
-        if bind_to_thread {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        }
-        #[cfg(not(target_os = "linux"))]
-        let _ = bind_to_thread;
         Ok(())
     };
-    // SAFETY: the closure runs in the forked child before exec. It makes three plain system calls and neither
+    // SAFETY: the closure runs in the forked child before exec. It makes two plain system calls and neither
     // allocates nor locks; `dir` was opened before the fork and stays open until the command is dropped.
     unsafe {
         command.pre_exec(in_child);
@@ -110,7 +111,10 @@ fn enter(command: &mut std::process::Command, dir: OwnedFd, bind_to_thread: bool
 }
 
 /// The process group of a started process. Dropped, it is killed.
-pub(super) struct Group(Option<Pid>);
+pub(super) struct Group {
+    id: Option<Pid>,
+    guard: Arc<Guard>,
+}
 
 impl Group {
     /// Asks every process of the group to end.
@@ -129,11 +133,13 @@ impl Group {
     /// the kernel hands out every other number before it comes to this one again.
     pub(super) fn finish(&mut self) {
         self.kill();
-        self.0 = None;
+        if let Some(id) = self.id.take() {
+            self.guard.remove(id);
+        }
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(id) = self.0 {
+        if let Some(id) = self.id {
             // It may be gone already; that is what we want.
             let _ = rustix::process::kill_process_group(id, signal);
         }
@@ -142,6 +148,6 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.kill();
+        self.finish();
     }
 }

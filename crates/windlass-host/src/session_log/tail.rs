@@ -2,13 +2,13 @@
 //! A log of a newer version or with other damage is never changed.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use serde::Deserialize;
 use windlass_core::clock::Timestamp;
-use windlass_core::event::VERSION;
+use windlass_core::event::{Event, Order, VERSION};
 use windlass_core::store::{StoreError, StoreErrorKind};
 
 use super::{MAX_LINE, failed, newer_error};
@@ -18,6 +18,9 @@ use crate::workspace::read_range;
 const WINDOW: u64 = 16 * 1024;
 /// An interrupted write spoils the line in flight and perhaps a few that were not on disk yet. More is damage.
 const MAX_TORN_LINES: usize = 16;
+/// Zeros are looked for in pieces of this size, up to so many in all.
+const ZEROS: u64 = 64 * 1024;
+const MAX_ZEROS: u64 = 256 << 20;
 /// How many times a name for what is set aside is tried.
 const NAME_TRIES: u32 = 1000;
 
@@ -36,6 +39,8 @@ pub(super) struct Tail {
     pub(super) end: u64,
     /// What that line begins with; none in an empty log.
     pub(super) last: Option<Header>,
+    /// Where the last byte is that is not zero.
+    used: u64,
 }
 
 /// The header of a line, or none when it is no event; an error when it is one of a newer version.
@@ -61,7 +66,7 @@ pub(super) fn newer(line: &[u8], path: &Path) -> Option<StoreError> {
 /// Looks at the end of a log, without changing it.
 pub(super) fn inspect(file: &File, len: u64, path: &Path) -> Result<Tail, StoreError> {
     let mut window = WINDOW;
-    let len = without_zeros(file, len).map_err(|err| failed("read", path, &err))?;
+    let len = without_zeros(file, len, path)?;
     loop {
         let start = len.saturating_sub(window);
         let bytes = read_range(file, len, start, window).map_err(|err| failed("read", path, &err))?;
@@ -72,12 +77,12 @@ pub(super) fn inspect(file: &File, len: u64, path: &Path) -> Result<Tail, StoreE
         while end > skip && torn <= MAX_TORN_LINES {
             let line_start = memchr::memrchr(b'\n', &bytes[..end - 1]).map_or(0, |at| at + 1);
             if let Some(header) = header(&bytes[line_start..end - 1], path)? {
-                return Ok(Tail { end: start + end as u64, last: Some(header) });
+                return Ok(Tail { end: start + end as u64, last: Some(header), used: len });
             }
             torn += 1;
             end = line_start;
         }
-        if torn > MAX_TORN_LINES || (start == 0 && torn > 0) || window > 2 * MAX_LINE as u64 {
+        if torn > MAX_TORN_LINES || (start == 0 && torn > 0) || window > MAX_LINE as u64 {
             // Not even the first line is an event, or too much is unreadable for one interrupted write.
             let message = format!(
                 "{}: its last lines are not events; the file is left as it is. Restore it from a copy, or delete \
@@ -87,23 +92,58 @@ pub(super) fn inspect(file: &File, len: u64, path: &Path) -> Result<Tail, StoreE
             return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
         if start == 0 {
-            return Ok(Tail { end: 0, last: None });
+            return Ok(Tail { end: 0, last: None, used: len });
         }
         window *= 2;
     }
 }
 
 /// Where the zeros begin that a power cut may leave at the end of a file.
-fn without_zeros(file: &File, mut len: u64) -> io::Result<u64> {
+fn without_zeros(file: &File, mut len: u64, path: &Path) -> Result<u64, StoreError> {
+    let mut left = MAX_ZEROS / ZEROS;
+    // Most logs end in none, and then the last byte says so.
+    let last = read_range(file, len, len.saturating_sub(1), 1).map_err(|err| failed("read", path, &err))?;
+    if last != [0] {
+        return Ok(len);
+    }
+    let zeros = [0; ZEROS as usize];
     while len > 0 {
-        let start = len.saturating_sub(WINDOW);
-        let bytes = read_range(file, len, start, WINDOW)?;
-        if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+        let start = len.saturating_sub(ZEROS);
+        let bytes = read_range(file, len, start, ZEROS).map_err(|err| failed("read", path, &err))?;
+        if !bytes.starts_with(&zeros[..bytes.len()])
+            && let Some(last) = bytes.iter().rposition(|byte| *byte != 0)
+        {
             return Ok(start + last as u64 + 1);
         }
+        if left == 0 {
+            let message = format!("{}: it ends in more zeros than an interrupted write leaves", path.display());
+            return Err(StoreError::new(StoreErrorKind::Damaged, message));
+        }
+        left -= 1;
         len = start;
     }
     Ok(0)
+}
+
+/// Where the event ends that comes after the last good line and lacks nothing but its end; none when there is no such.
+pub(super) fn whole_without_end(file: &File, tail: &Tail, path: &Path) -> Result<Option<u64>, StoreError> {
+    if tail.used <= tail.end || tail.used - tail.end > MAX_LINE as u64 {
+        return Ok(None);
+    }
+    let line = read_range(file, tail.used, tail.end, MAX_LINE as u64).map_err(|err| failed("read", path, &err))?;
+    let Ok(event) = serde_json::from_slice::<Event>(&line) else {
+        return newer(&line, path).map_or(Ok(None), Err);
+    };
+    let next = tail.last.map_or(1, |last| last.seq.saturating_add(1));
+    let fits = event.v <= VERSION && event.order == Order::Durable { seq: next } && !line.contains(&b'\n');
+    Ok(fits.then_some(tail.used))
+}
+
+/// Ends a line that lacks nothing but its end.
+pub(super) fn give_end(mut log: &File, end: u64, path: &Path) -> Result<String, StoreError> {
+    let given = log.set_len(end).and_then(|()| log.write_all(b"\n"));
+    given.map_err(|err| failed("repair", path, &err))?;
+    Ok(format!("the last line of {} had no end, which an interrupted write left out; it was given one", path.display()))
 }
 
 /// Copies what comes after the last good line into a file beside the log, then cuts it off the log.

@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use similar::TextDiff;
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
     Change, FileChange, FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped,
     Listing, Resolved,
 };
 
+use crate::edit::diff::unified;
 use crate::search::source_files;
 use crate::workspace::Root;
 
@@ -205,15 +205,7 @@ fn prints(root: &Root) -> Baseline {
 /// Lines added and removed, and a unified diff unless it is long or the file is not text.
 fn compare(path: &str, old: &[u8], new: &[u8]) -> (u32, u32, Option<String>) {
     let (Ok(old), Ok(new)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else { return (0, 0, None) };
-    let diff = TextDiff::from_lines(old, new);
-    let (mut added, mut removed) = (0, 0);
-    for change in diff.iter_all_changes() {
-        match change.tag() {
-            similar::ChangeTag::Insert => added += 1,
-            similar::ChangeTag::Delete => removed += 1,
-            similar::ChangeTag::Equal => {}
-        }
-    }
-    let text = diff.unified_diff().header(&format!("a/{path}"), &format!("b/{path}")).to_string();
-    (added, removed, (text.len() <= MAX_DIFF).then_some(text))
+    let diff = unified(&format!("a/{path}"), &format!("b/{path}"), old, new, MAX_DIFF);
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    (count(diff.added), count(diff.removed), (!diff.cut).then_some(diff.text))
 }

@@ -5,7 +5,9 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+#[cfg(target_os = "linux")]
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags};
@@ -18,6 +20,11 @@ use super::error::{bad_path, from_errno, from_io, read_only, wrong_kind};
 
 /// A fresh name is taken with overwhelming odds; a few tries are plenty.
 const NAME_TRIES: u32 = 8;
+/// The most bytes of one extended attribute, or of the names of all; longer ones are not kept.
+#[cfg(target_os = "linux")]
+const MAX_ATTRIBUTES: usize = 16 * 1024;
+/// What the name of a draft begins with.
+const DRAFT: &str = ".windlass-";
 
 impl Root {
     /// Replaces or creates a file as a whole; missing directories are made. A link at the end is written
@@ -30,10 +37,12 @@ impl Root {
         let Some(name) = spot.name.as_deref() else {
             return Err(wrong_kind(&path, FileKind::Directory, FileKind::File));
         };
-        let draft = Draft::create(spot.parent(self.handle()), &path, 0o644)?;
+        // While it is filled, nobody else sees what takes the place of a private file.
+        let mode = if old.is_some() { 0o600 } else { 0o666 };
+        let draft = Draft::create(spot.parent(self.handle()), &path, mode)?;
         draft.fill(bytes, &path)?;
         if let Some(old) = old {
-            draft.take_after(&old, &path)?;
+            draft.take_after(&old, name, &path)?;
         }
         draft.publish(name, &path)
     }
@@ -109,40 +118,45 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fi
     let draft = Draft::create(parent.as_fd(), path, mode)?;
     draft.fill(bytes, path)?;
     if let Ok(old) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        draft.take_after(&old, path)?;
+        draft.take_after(&old, name, path)?;
     }
     draft.publish(name, path)
 }
 
-/// A file under a name nobody knows, removed again unless it is published.
+/// Whether a name is one that a draft has: a killed process may leave one behind, and it is nobody's file.
+pub(crate) fn is_draft(name: &OsStr) -> bool {
+    let random = name.to_str().and_then(|name| name.strip_prefix(DRAFT)?.strip_suffix(".tmp"));
+    random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// A file that nobody sees until it is published. Where the system can, it has no name until then, so that a
+/// process that is killed leaves nothing behind; elsewhere it has one that nobody knows.
 struct Draft<'a> {
     parent: BorrowedFd<'a>,
-    name: String,
+    name: Option<String>,
     file: File,
     published: bool,
 }
 
 impl<'a> Draft<'a> {
     fn create(parent: BorrowedFd<'a>, path: &Path, mode: u32) -> Result<Self, FileError> {
+        let mode = Mode::from_raw_mode(mode & 0o777);
+        if let Some(file) = nameless(parent, mode) {
+            return Ok(Self { parent, name: None, file, published: false });
+        }
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
-        for _ in 0..NAME_TRIES {
-            let name = format!(".windlass-{:016x}.tmp", crate::clock::random_u64());
-            match rustix::fs::openat(parent, &name, flags, Mode::from_raw_mode(mode & 0o777)) {
-                Ok(fd) => return Ok(Self { parent, name, file: File::from(fd), published: false }),
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(from_errno(path, errno)),
-            }
-        }
-        Err(from_errno(path, Errno::EXIST))
+        let (name, fd) = fresh_name(|name| rustix::fs::openat(parent, name, flags, mode))
+            .map_err(|errno| from_errno(path, errno))?;
+        Ok(Self { parent, name: Some(name), file: File::from(fd), published: false })
     }
 
     fn fill(&self, bytes: &[u8], path: &Path) -> Result<(), FileError> {
         (&self.file).write_all(bytes).map_err(|err| from_io(path, &err))
     }
 
-    /// Gives the draft the owner and the mode of the file it will replace.
-    fn take_after(&self, old: &rustix::fs::Stat, path: &Path) -> Result<(), FileError> {
+    /// Gives the draft the owner, the mode and the attributes of the file it will replace.
+    fn take_after(&self, old: &rustix::fs::Stat, name: &OsStr, path: &Path) -> Result<(), FileError> {
         let fresh = rustix::fs::fstat(&self.file).map_err(|errno| from_errno(path, errno))?;
         if (fresh.st_uid, fresh.st_gid) != (old.st_uid, old.st_gid) {
             // Only root may give a file away. Where it is refused the file is simply ours, as a new file would be.
@@ -155,11 +169,18 @@ impl<'a> Draft<'a> {
         if fresh.st_mode & 0o777 != wanted {
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(wanted)).map_err(|errno| from_errno(path, errno))?;
         }
+        copy_attributes(self.parent, name, &self.file);
         Ok(())
     }
 
     fn publish(mut self, name: &OsStr, path: &Path) -> Result<(), FileError> {
-        rustix::fs::renameat(self.parent, &self.name, self.parent, name).map_err(|errno| from_errno(path, errno))?;
+        let fail = |errno| from_errno(path, errno);
+        let named = match self.name.take() {
+            Some(named) => named,
+            None => fresh_name(|fresh| give_name(&self.file, self.parent, fresh)).map_err(fail)?.0,
+        };
+        let named = self.name.insert(named);
+        rustix::fs::renameat(self.parent, named.as_str(), self.parent, name).map_err(fail)?;
         self.published = true;
         Ok(())
     }
@@ -167,11 +188,64 @@ impl<'a> Draft<'a> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        if !self.published {
-            let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
+        if let (false, Some(name)) = (self.published, &self.name) {
+            let _ = rustix::fs::unlinkat(self.parent, name.as_str(), AtFlags::empty());
         }
     }
 }
+
+/// Tries names until one is free.
+fn fresh_name<T>(mut take: impl FnMut(&str) -> Result<T, Errno>) -> Result<(String, T), Errno> {
+    for _ in 0..NAME_TRIES {
+        let name = format!("{DRAFT}{:016x}.tmp", crate::clock::random_u64());
+        match take(&name) {
+            Ok(taken) => return Ok((name, taken)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// A file without a name, where the file system has such.
+#[cfg(target_os = "linux")]
+fn nameless(parent: BorrowedFd<'_>, mode: Mode) -> Option<File> {
+    // Naming it later goes by its place in /proc.
+    rustix::fs::access("/proc/self/fd", Access::EXISTS).ok()?;
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, ".", flags, mode).ok().map(File::from)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nameless(_: BorrowedFd<'_>, _: Mode) -> Option<File> {
+    None
+}
+
+fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(rustix::fs::CWD, place, parent, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Copies access lists, labels and the user's own attributes from one file to another, as far as the system lets us.
+#[cfg(target_os = "linux")]
+fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(from) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
+    // An empty list is the usual answer, and then this is all there is to do.
+    let mut names = vec![0; MAX_ATTRIBUTES];
+    let Ok(len) = rustix::fs::flistxattr(&from, &mut names) else { return };
+    for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let wanted = name.starts_with(b"user.") || matches!(name, b"system.posix_acl_access" | b"security.selinux");
+        let mut value = vec![0; MAX_ATTRIBUTES];
+        let name = OsStr::from_bytes(name);
+        if wanted && let Ok(len) = rustix::fs::fgetxattr(&from, name, &mut value) {
+            let _ = rustix::fs::fsetxattr(to, name, &value[..len], rustix::fs::XattrFlags::empty());
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
 
 /// Renames without ever replacing anything.
 fn rename_new(from_dir: BorrowedFd<'_>, from: &OsStr, to_dir: BorrowedFd<'_>, to: &OsStr) -> Result<(), Errno> {

@@ -6,6 +6,9 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use windlass_core::history::Entry;
+use windlass_core::message::Message;
+use windlass_core::provider::Request;
 
 /// A text, or absent when it is anything else.
 #[derive(Debug, Default)]
@@ -240,6 +243,30 @@ pub(super) fn write_key(out: &mut Vec<u8>, name: &str) {
 pub(super) fn write_field(out: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Sized)) {
     write_key(out, name);
     write_json(out, value);
+}
+
+/// Appends every message, encoded once and kept beside it, with commas between them. A message with nothing to say
+/// leaves no trace.
+pub(super) fn write_messages(
+    out: &mut Vec<u8>,
+    history: &[Entry],
+    protocol: &'static str,
+    encode: impl Fn(&Message) -> Vec<u8>,
+) {
+    for entry in history {
+        let comma = out.last() == Some(&b'}');
+        if comma {
+            out.push(b',');
+        }
+        if entry.wire().append_to(out, protocol, || encode(entry)) == 0 && comma {
+            out.pop();
+        }
+    }
+}
+
+/// Room for a body. A guess: looking at every message for its size would cost more than growing now and then.
+pub(super) fn likely_size(request: &Request<'_>) -> usize {
+    4_096 + request.system.len() + 1_024 * request.tools.len() + 256 * request.history.len()
 }
 
 /// A number that tells texts apart; the same for the same texts, always and everywhere. It hides nothing.

@@ -286,3 +286,36 @@ fn a_preview_shows_the_diff_and_writes_nothing() {
     }
     assert_eq!(bench.get("a.txt"), b"a\n");
 }
+
+/// Moved, a link leads elsewhere: what was judged as one file would be written as another.
+#[test]
+fn a_patch_neither_moves_nor_deletes_a_link() {
+    let bench = Bench::new(&[("d/k/config", "a\n"), (".git/config", "a\n"), ("e/x", "")]);
+    std::os::unix::fs::symlink("k/config", bench.path().join("d/l")).unwrap();
+    std::os::unix::fs::symlink("../.git", bench.path().join("e/k")).unwrap();
+    let patch = "*** Begin Patch\n*** Update File: d/l\n*** Move to: e/l\n@@\n-a\n+b\n*** End Patch\n";
+    bench.check_start(
+        "apply_patch",
+        json!({"patch": patch}),
+        "Error [invalid_arguments]: d/l: is a link to d/k/config",
+    );
+    let patch = "*** Begin Patch\n*** Delete File: d/l\n*** End Patch\n";
+    bench.check_start(
+        "apply_patch",
+        json!({"patch": patch}),
+        "Error [invalid_arguments]: d/l: is a link to d/k/config",
+    );
+    assert_eq!((bench.get(".git/config"), bench.get("d/l")), (b"a\n".to_vec(), b"a\n".to_vec()));
+    let patch = "*** Begin Patch\n*** Update File: d/l\n@@\n-a\n+b\n*** End Patch\n";
+    bench.check("apply_patch", json!({"patch": patch}), "edited d/l (+1 -1)");
+    assert_eq!(bench.get("d/k/config"), b"b\n");
+    assert!(bench.path().join("d/l").is_symlink());
+}
+
+#[test]
+fn a_link_that_leads_nowhere_can_be_deleted() {
+    let bench = Bench::new(&[]);
+    std::os::unix::fs::symlink("gone", bench.path().join("l")).unwrap();
+    bench.check("delete_file", json!({"path": "l"}), "deleted l");
+    assert!(!bench.path().join("l").is_symlink());
+}

@@ -63,6 +63,50 @@ fn a_file_of_line_breaks_does_not_fill_the_memory() {
 }
 
 #[test]
+fn a_stored_result_is_read_by_range_and_touches_no_file() {
+    let bench = Bench::new(&[("artifact:x", "a file\n")]);
+    let lines: String = (1..=1200).map(|n| format!("line {n}\n")).collect();
+    let id = bench.artifacts.put(lines.as_bytes()).unwrap().id;
+    let path = format!("artifact:{id}");
+    let found = bench.call("read_file", json!({"path": path}));
+    assert!(found.starts_with("1|line 1\n"), "{found}");
+    assert!(found.ends_with("\n500|line 500\n[lines 1-500; read on with offset=501]"), "{found}");
+    bench.check(
+        "read_file",
+        json!({"path": path, "offset": 1199}),
+        "1199|line 1199\n1200|line 1200\n[lines 1199-1200; line 1200 is the last]",
+    );
+    bench.check_start(
+        "read_file",
+        json!({"path": path, "offset": 9999}),
+        &format!("Error [invalid_arguments]: {path} has 1200 lines"),
+    );
+    let touches = |args| bench.tools.get("read_file").unwrap().touches(&args, &bench.ctx()).unwrap().len();
+    assert_eq!(touches(json!({"path": path})), 0);
+    assert_eq!(touches(json!({"paths": [path, "./artifact:x"]})), 1);
+    bench.check_start("read_file", json!({"path": "artifact:zz"}), "Error [not_found]: there is no artifact `zz`");
+    bench.check_start("read_file", json!({"path": "artifact:../../x"}), "Error [invalid_arguments]: ");
+    bench.check("read_file", json!({"path": "./artifact:x"}), "1|a file");
+}
+
+#[test]
+fn every_byte_of_a_stored_line_without_end_can_be_reached() {
+    let bench = Bench::new(&[]);
+    let long: String = (0..2_000_000).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
+    let id = bench.artifacts.put(long.as_bytes()).unwrap().id;
+    let (mut offset, mut joined) = (1, String::new());
+    loop {
+        let found = bench.call("read_file", json!({"path": format!("artifact:{id}"), "offset": offset}));
+        assert!(found.chars().count() <= 50_000);
+        let (lines, note) = found.rsplit_once('\n').unwrap();
+        joined.extend(lines.lines().map(|line| line.split_once('|').unwrap().1));
+        let Some((_, next)) = note.split_once("offset=") else { break };
+        offset = next.trim_end_matches(']').parse().unwrap();
+    }
+    assert_eq!(joined, long);
+}
+
+#[test]
 fn several_files_are_read_at_once_and_one_may_be_missing() {
     let bench = Bench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
     let found = bench.call("read_file", json!({"paths": ["a.txt", "nope.md", "b.txt"]}));

@@ -1,14 +1,12 @@
 //! The body of a request in the Messages protocol. Each message is encoded once and kept beside the history.
 //! It sends nothing.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role, ToolResult};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "anthropic";
@@ -29,16 +27,7 @@ pub fn encode_hosted(request: &Request<'_>, quirks: &Quirks, version: &str, stre
 }
 
 fn body(request: &Request<'_>, quirks: &Quirks, hosted: Option<&str>, stream: bool) -> Vec<u8> {
-    let messages: Vec<Arc<[u8]>> = request
-        .history
-        .iter()
-        .map(|entry| entry.wire().get_or_encode(KEY, || message(entry)))
-        .filter(|bytes| !bytes.is_empty())
-        .collect();
-    let tools = request.tools.wire().get_or_encode(KEY, || tool_list(request.tools));
-    let size = messages.iter().map(|bytes| bytes.len() + 1).sum::<usize>() + tools.len() + request.system.len() * 9 / 8;
-
-    let mut body = Vec::with_capacity(size + 512);
+    let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     match hosted {
         Some(version) => write_field(&mut body, "anthropic_version", version),
@@ -47,38 +36,33 @@ fn body(request: &Request<'_>, quirks: &Quirks, hosted: Option<&str>, stream: bo
     let system = !request.system.trim().is_empty();
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
+        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
         // Tools stand before the system prompt in the vendor's cache, so the mark on the latter covers both.
-        push_marked(&mut body, &tools, b"}]", quirks.cache_marks && !system);
+        mark(&mut body, b"}]", quirks.cache_marks && !system);
     }
     if system {
         write_key(&mut body, "system");
         body.extend_from_slice(br#"[{"type":"text","text":"#);
         write_json(&mut body, request.system);
-        push_marked(&mut body, b"}]", b"}]", quirks.cache_marks);
+        body.extend_from_slice(b"}]");
+        mark(&mut body, b"}]", quirks.cache_marks);
     }
     write_key(&mut body, "messages");
     body.push(b'[');
-    for (at, bytes) in messages.iter().enumerate() {
-        if at > 0 {
-            body.push(b',');
-        }
-        push_marked(&mut body, bytes, b"}]}", quirks.cache_marks && at + 1 == messages.len());
-    }
+    write_messages(&mut body, request.history, KEY, message);
+    mark(&mut body, b"}]}", quirks.cache_marks);
     body.push(b']');
     settings(&mut body, request, stream);
     body.push(b'}');
     body
 }
 
-/// Appends the segment, with a cache mark before its closing brackets if wanted.
-fn push_marked(body: &mut Vec<u8>, segment: &[u8], closing: &[u8], mark: bool) {
-    match segment.strip_suffix(closing) {
-        Some(open) if mark => {
-            body.extend_from_slice(open);
-            body.extend_from_slice(MARK);
-            body.extend_from_slice(closing);
-        }
-        _ => body.extend_from_slice(segment),
+/// Puts a cache mark before the closing brackets that the body ends with, if it is wanted.
+fn mark(body: &mut Vec<u8>, closing: &[u8], wanted: bool) {
+    if wanted && body.ends_with(closing) {
+        body.truncate(body.len() - closing.len());
+        body.extend_from_slice(MARK);
+        body.extend_from_slice(closing);
     }
 }
 

@@ -1,13 +1,11 @@
 //! The body of a chat completion. Each message is encoded once and kept beside the history. It sends nothing.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
 use crate::protocol::{MaxTokensField, Quirks, ReasoningBack, openai_responses, wishes};
 
 /// The body of a request. Everything that may change from step to step comes after the messages.
@@ -18,21 +16,12 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         ReasoningBack::Content => "openai_chat+content",
         ReasoningBack::Details => "openai_chat+details",
     };
-    let messages: Vec<Arc<[u8]>> = request
-        .history
-        .iter()
-        .map(|entry| entry.wire().get_or_encode(key, || messages(entry, quirks.reasoning_back)))
-        .filter(|bytes| !bytes.is_empty())
-        .collect();
-    let tools = request.tools.wire().get_or_encode("openai_chat", || tool_list(request.tools));
-    let size = messages.iter().map(|bytes| bytes.len() + 1).sum::<usize>() + tools.len() + request.system.len() * 9 / 8;
-
-    let mut body = Vec::with_capacity(size + 512);
+    let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     write_field(&mut body, "model", request.model);
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
-        body.extend_from_slice(&tools);
+        request.tools.wire().append_to(&mut body, "openai_chat", || tool_list(request.tools));
     }
     write_key(&mut body, "messages");
     body.push(b'[');
@@ -43,12 +32,7 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         write_json(&mut body, &system);
         body.push(b'}');
     }
-    for bytes in &messages {
-        if body.last() == Some(&b'}') {
-            body.push(b',');
-        }
-        body.extend_from_slice(bytes);
-    }
+    write_messages(&mut body, request.history, key, |message| messages(message, quirks.reasoning_back));
     body.push(b']');
     settings(&mut body, request, quirks);
     body.push(b'}');

@@ -1,0 +1,69 @@
+//! Interrupts: the first cancels the run that is going, the second ends the process. They are heard on a task of their
+//! own, so that a view that is stuck in a write does not keep them from being heard.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+use windlass_engine::Canceller;
+
+use crate::exit;
+use crate::out::say;
+
+/// Hears interrupts for as long as it lives.
+pub(crate) struct Signals(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    run: Mutex<Option<Canceller>>,
+    idle: Notify,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let heard = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        let [interrupts, terminations, hangups] = heard;
+        tokio::spawn(hear(shared.clone(), interrupts?, terminations?, hangups?));
+        Ok(Self(shared))
+    }
+
+    /// From now on, an interrupt cancels this run; with `None`, it ends the waiting for a prompt.
+    pub(crate) fn watch(&self, run: Option<Canceller>) {
+        *self.0.lock() = run;
+    }
+
+    /// Returns at an interrupt while no run is going.
+    pub(crate) async fn while_idle(&self) {
+        self.0.idle.notified().await;
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Canceller>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn hear(shared: Arc<Shared>, mut interrupts: Signal, mut terminations: Signal, mut hangups: Signal) {
+    let mut told = false;
+    loop {
+        tokio::select! {
+            heard = interrupts.recv() => if heard.is_none() { return },
+            heard = terminations.recv() => if heard.is_none() { return },
+            // The terminal is gone: nobody sees what would follow.
+            heard = hangups.recv() => if heard.is_none() { return },
+        }
+        let run = shared.lock().clone();
+        match run {
+            None => shared.idle.notify_one(),
+            Some(run) if !told => {
+                told = true;
+                run.cancel();
+                say!("\ncancelling; interrupt again to end at once");
+            }
+            Some(_) => std::process::exit(i32::from(exit::INTERRUPTED)),
+        }
+        told &= shared.lock().is_some();
+    }
+}

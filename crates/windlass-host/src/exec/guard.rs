@@ -1,0 +1,69 @@
+//! A watcher outside this process that ends the commands when this process ends, however it ends: killed, crashed or
+//! left without cleaning up. It is a small shell that holds one end of a pipe; the kernel closes the other end for us.
+//! It never ends anything while this process lives.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+use rustix::process::Pid;
+
+/// Keeps a list of groups, told line by line, until the pipe ends; then kills those that are left.
+/// The bond between a parent and its child that the kernel offers instead (`PR_SET_PDEATHSIG`) reaches one process
+/// and not what that one started, and hangs on the thread that did.
+const WATCH: &str = "trap '' HUP INT QUIT TERM
+live=' '
+while read -r what id; do
+  case $what in
+    +) live=\"$live$id \" ;;
+    -) live=\"${live%% $id *} ${live#* $id }\" ;;
+  esac
+done
+for id in $live; do kill -s KILL -- \"-$id\"; done";
+
+/// The watcher of some runs; started with the first command, gone with the last owner.
+#[derive(Debug, Default)]
+pub(crate) struct Guard(Mutex<Option<File>>);
+
+impl Guard {
+    /// From now on the group dies with this process. (A process that is killed in the moment between starting a
+    /// command and telling so leaves that one behind.)
+    pub(super) fn add(&self, group: Pid) {
+        let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if pipe.is_none() {
+            // Without a shell or a free process there is no watcher; commands then end as this process cleans up.
+            *pipe = start().ok();
+        }
+        tell(&mut pipe, '+', group);
+    }
+
+    /// The group is gone; its number may be another's soon.
+    pub(super) fn remove(&self, group: Pid) {
+        tell(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), '-', group);
+    }
+}
+
+fn tell(pipe: &mut Option<File>, what: char, group: Pid) {
+    let Some(file) = pipe else { return };
+    let told = file.write_all(format!("{what} {}\n", group.as_raw_nonzero()).as_bytes());
+    if told.is_err() {
+        // Somebody ended it, or stopped it until the pipe was full: the next command gets another one.
+        *pipe = None;
+    }
+}
+
+fn start() -> std::io::Result<File> {
+    let (reads, writes) = std::io::pipe()?;
+    let mut command = tokio::process::Command::new("/bin/sh");
+    command.args(["-c", WATCH]).env_clear().current_dir("/");
+    // In a group of its own, so that a signal for ours does not end it.
+    command.stdin(reads).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    // Dropped, it lives on until the pipe ends, and is then collected by the runtime.
+    drop(command.spawn()?);
+    let writes = OwnedFd::from(writes);
+    rustix::fs::fcntl_setfl(&writes, OFlags::NONBLOCK)?;
+    Ok(File::from(writes))
+}
