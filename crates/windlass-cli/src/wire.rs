@@ -95,23 +95,30 @@ fn provider(
             Ok((Arc::new(scripted), "scripted".to_owned()))
         }
         ModelPlan::Served { vendor, model, base_url } => {
-            let options = ProviderOptions {
-                base_url: base_url.clone(),
-                key: key(settings, vendor, credentials),
-                aws: aws_keys(vendor),
-                context_window: settings
-                    .layers
-                    .number(&Settings::named("providers", vendor.id, "context_window"))
-                    .map(|tokens| tokens.max(0.0) as u64)
-                    .filter(|tokens| *tokens > 0),
-                settings: vendor_settings(settings, vendor),
-                ..ProviderOptions::new(http(settings)?)
-            };
-            let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
+            let wire = served(settings, vendor, base_url.clone(), credentials)?;
             let priced = Priced { inner: wire, price: price(settings, model) };
             Ok((Arc::new(priced), model.clone()))
         }
     }
+}
+
+/// A vendor's provider, ready to be asked.
+pub(crate) fn served(
+    settings: &Settings,
+    vendor: &Vendor,
+    base_url: Option<String>,
+    credentials: &Credentials,
+) -> Result<WireProvider, Failure> {
+    let window = settings.layers.number(&Settings::named("providers", vendor.id, "context_window"));
+    let options = ProviderOptions {
+        base_url,
+        key: key(settings, vendor, credentials),
+        aws: aws_keys(vendor),
+        context_window: window.map(|tokens| tokens.max(0.0) as u64).filter(|tokens| *tokens > 0),
+        settings: vendor_settings(settings, vendor),
+        ..ProviderOptions::new(http(settings)?)
+    };
+    WireProvider::new(*vendor, options).map_err(setup_failure)
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
