@@ -12,6 +12,9 @@ use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSe
 
 use super::*;
 
+#[path = "hosted_tests.rs"]
+mod hosted;
+
 struct Named(ToolSpec);
 
 impl Tool for Named {

@@ -103,3 +103,7 @@ impl WireProvider {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "ask_tests.rs"]
+mod tests;

@@ -40,7 +40,7 @@ fn expectation(bytes: &[u8]) -> Value {
 }
 
 /// What was read, in the form of the expectation; what is empty is left out.
-fn summary(read: &Read) -> Value {
+pub(crate) fn summary(read: &Read) -> Value {
     let message = &read.reply.message;
     let reasoning = |part: &Part| match part {
         Part::Reasoning { text, opaque } => Some((text.clone(), opaque.clone())),
@@ -182,9 +182,18 @@ const WORDS: &[&str] = &[
     "incomplete_details",
     "reason",
     "input_tokens",
+    "toolUse",
+    "start",
+    "thinking",
+    "done",
+    "done_reason",
+    "reasoningContent",
+    "signature",
+    "stopReason",
+    "contentBlockIndex",
 ];
 
-fn document() -> impl Strategy<Value = Value> {
+pub(crate) fn document() -> impl Strategy<Value = Value> {
     let word = || prop::sample::select(WORDS).prop_map(str::to_owned);
     let leaf = prop_oneof![
         4 => word().prop_map(Value::from),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod fixtures;
+mod framed;
 mod shared;
 
 use windlass_core::id::CallId;

@@ -41,13 +41,13 @@ const ON_PURPOSE: &[(&str, &str)] = &[
     ),
 ];
 
-fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let given = std::env::var_os("WINDLASS_STREAMS").map(PathBuf::from);
     let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
     folder.join("recorded.jsonl.gz").is_file().then_some(folder)
 }
 
-fn rows(path: &Path) -> Vec<Value> {
+pub(crate) fn rows(path: &Path) -> Vec<Value> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -70,6 +70,7 @@ fn recorded_streams_read_as_the_vendors_own_libraries_read_them() {
             Some("anthropic.messages") => Protocol::AnthropicMessages,
             Some("openai.responses") => Protocol::OpenAiResponses,
             Some("gemini.generate") => Protocol::Gemini,
+            Some("ollama.chat") => Protocol::OllamaChat,
             _ => continue,
         };
         let id = row["id"].as_str().unwrap();
@@ -153,9 +154,11 @@ fn differences(protocol: Protocol, read: &Read, expect: &Value, unreported: (u64
     found
 }
 
-/// Two of the protocols have no reason of their own for calls.
+/// Three of the protocols have no reason of their own for calls.
 fn expected_stop(read: &Read, expect: &Value) -> EndReason {
+    let ollama = expect["by"] == "ollama";
     match expect["stop"].as_str() {
+        Some("stop") if ollama && !read.calls.is_empty() => EndReason::ToolCalls,
         Some("tool_calls" | "tool_use") => EndReason::ToolCalls,
         Some("length" | "max_tokens" | "MAX_TOKENS" | "incomplete:max_output_tokens") => EndReason::Length,
         Some("STOP" | "completed") if !read.calls.is_empty() => EndReason::ToolCalls,
