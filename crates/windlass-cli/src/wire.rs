@@ -131,7 +131,7 @@ pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credential
 }
 
 /// The keys that sign requests, from the variables that usually hold them.
-fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
+pub(crate) fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     if !matches!(vendor.auth, Auth::SigV4(_)) {
         return None;

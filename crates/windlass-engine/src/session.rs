@@ -327,7 +327,7 @@ impl Session {
             untorn: AtomicU32::new(0),
         });
         let work = drive::Work {
-            busy,
+            _busy: busy,
             parts: parts.clone(),
             outlet,
             gate: self.gate.clone(),

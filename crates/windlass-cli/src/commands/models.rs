@@ -104,6 +104,7 @@ pub(super) fn state(vendor: &Vendor, settings: &Settings, credentials: &Credenti
     }
     match (wire::key(settings, vendor, credentials), vendor.key_env) {
         (Some(_), _) => Ok(format!("a key is set; {url}")),
+        (None, _) if wire::aws_keys(vendor).is_some() => Ok(format!("signing keys are set; {url}")),
         (None, Some(env)) => Err(format!("no key: export {env}=…")),
         (None, None) => Ok(format!("{url}, without a key")),
     }

@@ -37,7 +37,7 @@ const MAX_FINDINGS: usize = 50;
 pub(super) struct Work {
     /// The session's place for one run. First, because fields are dropped in order: whoever sees the last event may
     /// start the next run at once.
-    pub(super) busy: OwnedMutexGuard<()>,
+    pub(super) _busy: OwnedMutexGuard<()>,
     pub(super) parts: Arc<Parts>,
     pub(super) outlet: Arc<RunOutlet>,
     pub(super) gate: Arc<Mutex<PermissionGate>>,
