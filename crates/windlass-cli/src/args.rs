@@ -278,6 +278,9 @@ pub(crate) struct ToolsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelsArgs {
+    /// Also ask vendors that are not on this machine which models they serve
+    #[arg(long)]
+    pub(crate) ask: bool,
     /// What they cost, for a million tokens
     #[arg(long)]
     pub(crate) prices: bool,

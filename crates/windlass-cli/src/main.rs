@@ -9,6 +9,7 @@ mod out;
 mod plan;
 mod session_run;
 mod settings;
+mod tape;
 mod view;
 mod wire;
 

@@ -14,7 +14,7 @@ use windlass_providers::{VENDORS, Vendor, models, vendor};
 use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::wire;
+use crate::tape::{self, Tape};
 
 /// The longest prompt from standard input or an attached file.
 const MAX_TEXT: u64 = 4 << 20;
@@ -37,15 +37,6 @@ pub(crate) enum ModelPlan {
         /// What is taken down or played beside the network.
         tape: Option<Tape>,
     },
-}
-
-/// A cassette, and what to do with it.
-#[derive(Debug, Clone)]
-pub(crate) enum Tape {
-    /// Take down what happens.
-    Record(PathBuf),
-    /// Play what was taken down.
-    Play(PathBuf),
 }
 
 impl ModelPlan {
@@ -102,7 +93,7 @@ impl ModelPlan {
 
 /// Who was asked for what when a cassette was made, as `vendor/model`.
 fn recorded_model(file: &Path) -> Result<String, Failure> {
-    match wire::recorded_model(file)? {
+    match tape::recorded_model(file)? {
         Some((by, model)) if vendor(&by).is_some() => Ok(format!("{by}/{model}")),
         _ => Err(Failure::usage(format!("{} does not say which model was asked", file.display()))
             .hint("name it with -m, as VENDOR/MODEL")),

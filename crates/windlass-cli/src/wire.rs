@@ -2,9 +2,8 @@
 //! itself.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::budget::Price;
@@ -21,19 +20,17 @@ use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
 use windlass_providers::auth::Auth;
 use windlass_providers::{
-    AwsKeys, Http, HttpOptions, JsonActions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider,
-    SecretString, Setting, SetupError, Vendor, WireProvider,
+    AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, Setting,
+    SetupError, Vendor, WireProvider,
 };
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::plan::{ModelPlan, Tape};
+use crate::plan::ModelPlan;
 use crate::settings::Settings;
 
 /// The largest script or certificate file.
 const MAX_FILE: u64 = 16 << 20;
-/// The largest cassette.
-const MAX_CASSETTE: u64 = 512 << 20;
 
 /// What a run is built from.
 pub(crate) struct Wired {
@@ -99,22 +96,9 @@ fn provider(
             Ok((configured(settings, Arc::new(scripted), "scripted"), "scripted".to_owned()))
         }
         ModelPlan::Served { vendor, model, base_url, tape } => {
-            let mut options = ProviderOptions {
-                base_url: base_url.clone(),
-                key: key(settings, vendor, credentials),
-                aws: aws_keys(vendor),
-                context_window: settings
-                    .layers
-                    .number(&Settings::named("providers", vendor.id, "context_window"))
-                    .map(|tokens| tokens.max(0.0) as u64)
-                    .filter(|tokens| *tokens > 0),
-                settings: vendor_settings(settings, vendor),
-                ..ProviderOptions::new(http(settings)?)
-            };
-            match tape {
-                Some(Tape::Record(file)) => options.http = options.http.recording(recorder(file, credentials)?),
-                Some(Tape::Play(file)) => play(file, vendor, credentials, &mut options)?,
-                None => {}
+            let mut options = options(settings, vendor, base_url.clone(), credentials)?;
+            if let Some(tape) = tape {
+                tape.put_in(&mut options, vendor, redactor(credentials))?;
             }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             Ok((configured(settings, Arc::new(wire), model), model.clone()))
@@ -122,48 +106,36 @@ fn provider(
     }
 }
 
+/// A vendor's provider, ready to be asked.
+pub(crate) fn served(
+    settings: &Settings,
+    vendor: &Vendor,
+    base_url: Option<String>,
+    credentials: &Credentials,
+) -> Result<WireProvider, Failure> {
+    let options = options(settings, vendor, base_url, credentials)?;
+    WireProvider::new(*vendor, options).map_err(setup_failure)
+}
+
+fn options(
+    settings: &Settings,
+    vendor: &Vendor,
+    base_url: Option<String>,
+    credentials: &Credentials,
+) -> Result<ProviderOptions, Failure> {
+    let window = settings.layers.number(&Settings::named("providers", vendor.id, "context_window"));
+    Ok(ProviderOptions {
+        base_url,
+        key: key(settings, vendor, credentials),
+        aws: aws_keys(vendor),
+        context_window: window.map(|tokens| tokens.max(0.0) as u64).filter(|tokens| *tokens > 0),
+        settings: vendor_settings(settings, vendor),
+        ..ProviderOptions::new(http(settings)?)
+    })
+}
+
 fn redactor(credentials: &Credentials) -> Arc<dyn Redactor> {
     Arc::new(KnownSecrets::new(secrets(credentials)))
-}
-
-/// Takes down exchanges in a file, each as it ends.
-fn recorder(file: &Path, credentials: &Credentials) -> Result<Recorder, Failure> {
-    let cannot = |why: &str| format!("{} cannot be written: {why}", file.display());
-    let out = windlass_host::workspace::create_file(file).map_err(|err| Failure::usage(cannot(&err.message)))?;
-    let (out, file) = (Mutex::new(Some(out)), file.display().to_string());
-    Ok(Recorder::new(redactor(credentials), move |line| {
-        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(open) = out.as_mut() else { return };
-        if let Err(err) = open.write_all(format!("{line}\n").as_bytes()) {
-            // Half a cassette plays wrongly, so it is said once and left.
-            eprintln!("warning: {file} cannot be written, nothing more is taken down: {err}");
-            *out = None;
-        }
-    }))
-}
-
-/// Puts a cassette in the place of the network.
-fn play(file: &Path, vendor: &Vendor, credentials: &Credentials, options: &mut ProviderOptions) -> Result<(), Failure> {
-    let text = read_text(file, MAX_CASSETTE, "the cassette")?;
-    let player = Player::parse(&text, redactor(credentials))
-        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
-    if options.base_url.is_none() && vendor.base_url.is_none() {
-        let row = player.first_model().map(|(row, _)| row.request.path.as_str());
-        let path = row.and_then(|path| path.split('?').next()).unwrap_or_default();
-        options.base_url = Some(format!("http://127.0.0.1{path}"));
-    }
-    // Nobody is asked, so no key is needed.
-    options.key.get_or_insert_with(|| SecretString::from("played".to_owned()));
-    options.http = options.http.clone().playing(player);
-    Ok(())
-}
-
-/// Who was asked for what when a cassette was made: the vendor's id and the model.
-pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Failure> {
-    let text = read_text(file, MAX_CASSETTE, "the cassette")?;
-    let player = Player::parse(&text, Arc::new(windlass_core::workspace::NoSecrets))
-        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
-    Ok(player.first_model().map(|(row, model)| (row.provider.clone(), model)))
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
@@ -176,7 +148,7 @@ pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credential
 }
 
 /// The keys that sign requests, from the variables that usually hold them.
-fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
+pub(crate) fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     if !matches!(vendor.auth, Auth::SigV4(_)) {
         return None;
@@ -247,7 +219,8 @@ fn secrets(credentials: &Credentials) -> Vec<Secret> {
     named.chain(stored).map(Secret::new).collect()
 }
 
-fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
+/// A text file that a person named, of at most so many bytes.
+pub(crate) fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
     let cannot = |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
     let bytes = windlass_host::workspace::read_file(path, most).map_err(|err| cannot(err.message))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))

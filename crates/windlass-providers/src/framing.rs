@@ -129,10 +129,12 @@ pub(crate) fn text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+
+    pub(crate) use super::aws::tests::message;
 
     type Seen = Vec<(String, String)>;
 
@@ -173,7 +175,7 @@ mod tests {
         ) {
             let mut body: Vec<u8> = payloads
                 .iter()
-                .flat_map(|payload| aws::tests::message(&[(":event-type", "e"), (":message-type", "event")], payload))
+                .flat_map(|payload| message(&[(":event-type", "e"), (":message-type", "event")], payload))
                 .collect();
             let whole = read(Framing::AwsEventStream, &body, body.len());
             prop_assert_eq!(whole.0.iter().map(|(_, data)| data).collect::<Vec<_>>(), payloads.iter().collect::<Vec<_>>());

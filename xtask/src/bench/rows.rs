@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::lab::{Arrival, Lab, Server, Wire};
 use super::measure::{Sample, Spread};
-use super::report::{Row, Target};
+use super::report::{Row, Target, Unit};
 
 const MB: f64 = 1e6;
 /// The most memory a run may hold.
@@ -22,7 +22,7 @@ pub(crate) fn start(lab: &Lab) -> Result<Vec<Row>> {
         command
     };
     let (ours, floor) = lab.alternate(lab.times(300), version, || lab.program("floor-empty"))?;
-    let row = Row::new("cold start of `--version`", "ms", wall(&ours)?).floor("an empty program", wall(&floor)?);
+    let row = Row::new("cold start of `--version`", Unit::Ms, wall(&ours)?).floor("an empty program", wall(&floor)?);
     Ok(vec![row.target(Target::Ratio(2.0))])
 }
 
@@ -37,9 +37,9 @@ pub(crate) fn one_shot(lab: &Lab) -> Result<Vec<Row>> {
         command.args(["--url", &server.url(Wire::Messages), "--file", &lab.scratch(), "--bytes", &bytes]);
         command
     };
-    let (ours, floor) = lab.alternate(lab.times(100), || lab.windlass(&server, Wire::Messages), floor)?;
+    let (ours, floor) = lab.alternate(lab.times(200), || lab.windlass(&server, Wire::Messages), floor)?;
     let (ours, floor) = (wall(&ours)?, wall(&floor)?);
-    let row = |name| Row::new(name, "ms", ours).floor("one exchange, one file, one sync", floor);
+    let row = |name| Row::new(name, Unit::Ms, ours).floor("one exchange, one file, one sync", floor);
     let whole = row("run without tools").target(Target::Ratio(2.0));
     Ok(vec![whole, row("the same, all of it").target(Target::Below(10.0))])
 }
@@ -51,7 +51,7 @@ pub(crate) fn hundred_steps(lab: &Lab) -> Result<Vec<Row>> {
         let times = runs.iter().map(|run| span(run) as f64 / 1e6 / (run.len() - 1) as f64);
         Spread::of(times.collect())
     };
-    let row = Row::new("a shell step, over 100 steps", "ms", per_step(&found.ours)?)
+    let row = Row::new("a shell step, over 100 steps", Unit::Ms, per_step(&found.ours)?)
         .floor("the same HTTP, fork and one sync", per_step(&found.floor)?);
     Ok(vec![row.target(Target::Ratio(1.5))])
 }
@@ -63,17 +63,17 @@ pub(crate) fn thousand_steps(lab: &Lab) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, from, to) in windows {
         let (ours, floor) = (around(&found.ours, from, to)?, around(&found.floor, from, to)?);
-        rows.push(Row::new(name, "ms", ours).floor("the same bytes", floor));
+        rows.push(Row::new(name, Unit::Ms, ours).floor("the same bytes", floor));
     }
     let (ours, floor) = (growth(&found.ours)?, growth(&found.floor)?);
     // The floor sends the same bytes, so its growth is what they explain. A tenth of a step is noise.
-    let explained = 1.5 * floor.median.max(0.0) + 0.1 * around(&found.ours, 5, 15)?.median;
+    let explained = 1.5 * floor.min.max(0.0) + 0.1 * around(&found.ours, 5, 15)?.min;
     rows.push(
-        Row::new("growth of a step from 10 to 1,000", "ms", ours)
+        Row::new("growth of a step from 10 to 1,000", Unit::Ms, ours)
             .floor("the same bytes", floor)
             .target(Target::Explained(explained)),
     );
-    let rss = Row::new("peak memory at 1,000 steps", "MB", rss(&found.our_samples)?)
+    let rss = Row::new("peak memory at 1,000 steps", Unit::Mb, rss(&found.our_samples)?)
         .floor("the minimal loop", rss(&found.floor_samples)?);
     rows.push(rss.target(Target::Below(MAX_RSS_MB)));
     Ok(rows)
@@ -92,9 +92,9 @@ pub(crate) fn flood(lab: &Lab) -> Result<Vec<Row>> {
         };
         let (ours, floor) = lab.alternate(lab.times(10), || lab.windlass(&server, wire), drain)?;
         let title = wire.title();
-        let cpu_row = Row::new(&format!("CPU for 500,000 deltas, {title}"), "ms", cpu(&ours)?);
+        let cpu_row = Row::new(&format!("CPU for 500,000 deltas, {title}"), Unit::Ms, cpu(&ours)?);
         rows.push(cpu_row.floor("draining the same bytes", cpu(&floor)?).target(Target::Ratio(10.0)));
-        let rss_row = Row::new(&format!("peak memory for it, {title}"), "MB", rss(&ours)?);
+        let rss_row = Row::new(&format!("peak memory for it, {title}"), Unit::Mb, rss(&ours)?);
         rows.push(rss_row.floor("draining the same bytes", rss(&floor)?).target(Target::Below(MAX_RSS_MB)));
     }
     Ok(rows)
@@ -106,7 +106,7 @@ pub(crate) fn size(lab: &Lab) -> Result<Vec<Row>> {
         let about = std::fs::metadata(lab.binary(name)).with_context(|| format!("cannot find {name}"))?;
         Spread::of(vec![about.len() as f64 / MB])
     };
-    let row = Row::new("the program on disk, stripped", "MB", bytes("windlass")?);
+    let row = Row::new("the program on disk, stripped", Unit::Mb, bytes("windlass")?);
     Ok(vec![row.floor("the minimal loop", bytes("floor-loop")?).target(Target::Below(15.0))])
 }
 

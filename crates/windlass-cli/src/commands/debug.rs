@@ -1,7 +1,7 @@
 //! `debug`: a look into the machinery. `debug decode` reads recorded exchanges through the decoders alone, so that
 //! anybody can hold them against their own recordings. It connects to nothing.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,6 +9,7 @@ use windlass_providers::cassette::{DecodeOptions, Decoded, DecodedError, Row, de
 
 use crate::args::DecodeArgs;
 use crate::failure::Failure;
+use crate::{exit, out};
 
 /// The longest row. A longer line is reported and skipped.
 const MAX_LINE: u64 = 256 << 20;
@@ -16,7 +17,6 @@ const MAX_LINE: u64 = 256 << 20;
 pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
     let mut lines = open(&args.file)?;
     let options = DecodeOptions { split: args.split, bom: args.bom, crlf: args.crlf };
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut number = 0_u64;
     let mut line = Vec::new();
     loop {
@@ -37,18 +37,13 @@ pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
                 Err(why) => unusable(number, why),
             }
         };
-        let mut json = serde_json::to_string(&decoded).map_err(|err| Failure::usage(err.to_string()))?;
-        json.push('\n');
-        match out.write_all(json.as_bytes()) {
-            Ok(()) => {}
-            Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-            Err(err) => return Err(err.into()),
+        let json = serde_json::to_string(&decoded).map_err(|err| Failure::usage(err.to_string()))?;
+        out::out(&format!("{json}\n"));
+        if out::broken().is_some() {
+            break;
         }
     }
-    match out.flush() {
-        Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => Err(err.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    Ok(exit::printed(""))
 }
 
 fn parse(line: &str) -> Result<Row, String> {

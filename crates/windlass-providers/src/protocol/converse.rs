@@ -184,6 +184,9 @@ impl Decoder {
     fn delta(&mut self, wire: &Wire<'_>, out: &mut Batch) {
         let Some(delta) = &wire.delta else { return };
         let index = wire.content_block_index.0.unwrap_or(0);
+        if delta.text.0.is_none() && delta.tool_use.is_none() && delta.reasoning_content.is_none() {
+            self.unknowns.note("delta", "of another kind", out);
+        }
         out.text(delta.text.as_str());
         if let Some(tool) = &delta.tool_use {
             let call = self.blocks.iter().rev().find(|block| block.index == index).and_then(|block| block.call);

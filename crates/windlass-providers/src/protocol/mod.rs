@@ -15,7 +15,7 @@ mod wishes;
 use std::collections::VecDeque;
 
 use windlass_core::message::Role;
-use windlass_core::provider::{Chunk, ProviderError, Request};
+use windlass_core::provider::{Chunk, ProviderError, Request, ToolChoice};
 
 use crate::framing::{Event, Framing};
 
@@ -162,6 +162,18 @@ impl Protocol {
         };
         if !options.stop.is_empty() && !stops {
             unmet.push(format!("`{model}` takes no stop sequences here; they are not sent"));
+        }
+        let forced = matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
+        if self == Self::OllamaChat && forced {
+            unmet.push(format!("`{model}` cannot be made to call a tool here; the choice is left to it"));
+        }
+        if self == Self::BedrockConverse {
+            if options.output_schema.is_some() {
+                unmet.push(format!("`{model}` cannot be held to a schema here; it is told the schema instead"));
+            }
+            if options.reasoning_effort.is_some() || options.thinking_tokens.is_some() {
+                unmet.push(format!("`{model}` cannot be told here how much to think; it is not sent"));
+            }
         }
         unmet
     }

@@ -135,6 +135,9 @@ impl Decoder {
             }
         }
         if wire.done.0 != Some(true) {
+            if wire.message.is_none() {
+                self.unknowns.note("line", "without a message", out);
+            }
             return Ok(());
         }
         if let (Some(input), Some(output)) = (wire.prompt_eval_count.0, wire.eval_count.0) {

@@ -13,6 +13,9 @@ use super::tests::tools;
 use super::*;
 use crate::framing::Framer;
 
+#[path = "framed_cases.rs"]
+mod framed;
+
 use Protocol::{AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
 
 const ALL: [Protocol; 4] = [AnthropicMessages, OpenAiChat, OpenAiResponses, Gemini];
@@ -593,7 +596,19 @@ fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
     assert_eq!(unmet(OpenAiResponses, "gpt-4o", &begin), 1);
     assert_eq!(unmet(OpenAiChat, "gpt-5", &begin), 2);
     assert_eq!(unmet(AnthropicMessages, "claude-opus-4-7", &begin), 1);
-    for protocol in [AnthropicMessages, OpenAiChat, Gemini] {
+    for protocol in [AnthropicMessages, OpenAiChat, Gemini, Protocol::OllamaChat, Protocol::BedrockConverse] {
         assert_eq!(unmet(protocol, "m", &begin), 0);
+    }
+    let wishes = Sampling {
+        tool_choice: Some(ToolChoice::Required),
+        output_schema: Some(json!({})),
+        thinking_tokens: Some(1),
+        ..Sampling::default()
+    };
+    for (protocol, expect) in [(Protocol::OllamaChat, 1), (Protocol::BedrockConverse, 2), (Gemini, 0)] {
+        let tools = tools(&["t"]);
+        let request =
+            Request { model: "m", system: "", history: &begin, tools: &tools, max_output: 9, options: &wishes };
+        assert_eq!(protocol.unmet(&request).len(), expect, "{protocol:?}");
     }
 }

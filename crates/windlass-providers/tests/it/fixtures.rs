@@ -182,9 +182,18 @@ const WORDS: &[&str] = &[
     "incomplete_details",
     "reason",
     "input_tokens",
+    "toolUse",
+    "start",
+    "thinking",
+    "done",
+    "done_reason",
+    "reasoningContent",
+    "signature",
+    "stopReason",
+    "contentBlockIndex",
 ];
 
-fn document() -> impl Strategy<Value = Value> {
+pub(crate) fn document() -> impl Strategy<Value = Value> {
     let word = || prop::sample::select(WORDS).prop_map(str::to_owned);
     let leaf = prop_oneof![
         4 => word().prop_map(Value::from),

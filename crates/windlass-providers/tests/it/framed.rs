@@ -3,10 +3,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use windlass_providers::protocol::{Protocol, Quirks};
 
-use super::fixtures::summary;
+use super::fixtures::{document, summary};
 use super::{read, shared};
 
 /// A binary message with these text headers.
@@ -96,6 +97,7 @@ fn ollama_says_thoughts_words_whole_calls_and_counts() {
     let expect = json!({
         "text": "Hello", "reasoning": "hm \u{1f914}", "end": "tool_calls", "usage": [12, 0, 0, 7],
         "calls": [["add", { "x": 1 }], ["now", {}], ["raw", { "y": 2 }]], "ids": ["c1", "fresh-1", "fresh-2"],
+        "unknown": ["unknown line `without a message`"],
     });
     check(Protocol::OllamaChat, &body, expect);
 }
@@ -257,4 +259,32 @@ fn recorded_converse_streams_say_what_their_payloads_say() {
     }
     eprintln!("{checked} recorded Converse streams checked");
     assert!(checked >= 13);
+}
+
+const NAMES: &[&str] =
+    &["chunk", "messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Events made of the words of all protocols, with values of any type in every place.
+    #[test]
+    fn events_with_the_right_words_in_the_wrong_places_never_panic(
+        events in prop::collection::vec((prop::sample::select(NAMES), document()), 0..8),
+    ) {
+        let documents: Vec<Value> = events.iter().map(|(_, document)| document.clone()).collect();
+        let plain: Vec<u8> = events.iter().flat_map(|(name, document)| event(name, document.clone())).collect();
+        let nested: Vec<u8> = documents.iter().flat_map(|document| chunk(document.clone())).collect();
+        for (protocol, body) in [
+            (Protocol::OllamaChat, lines(&documents)),
+            (Protocol::BedrockConverse, plain.clone()),
+            (Protocol::BedrockAnthropic, plain),
+            (Protocol::BedrockAnthropic, nested),
+        ] {
+            for quirks in [Quirks::NONE, Quirks { think_tags: true, ..Quirks::NONE }] {
+                let whole = read(protocol, &quirks, [body.as_slice()]);
+                prop_assert_eq!(read(protocol, &quirks, body.chunks(7)), whole);
+            }
+        }
+    }
 }

@@ -70,6 +70,7 @@ fn recorded_streams_read_as_the_vendors_own_libraries_read_them() {
             Some("anthropic.messages") => Protocol::AnthropicMessages,
             Some("openai.responses") => Protocol::OpenAiResponses,
             Some("gemini.generate") => Protocol::Gemini,
+            Some("ollama.chat") => Protocol::OllamaChat,
             _ => continue,
         };
         let id = row["id"].as_str().unwrap();
@@ -153,9 +154,11 @@ fn differences(protocol: Protocol, read: &Read, expect: &Value, unreported: (u64
     found
 }
 
-/// Two of the protocols have no reason of their own for calls.
+/// Three of the protocols have no reason of their own for calls.
 fn expected_stop(read: &Read, expect: &Value) -> EndReason {
+    let ollama = expect["by"] == "ollama";
     match expect["stop"].as_str() {
+        Some("stop") if ollama && !read.calls.is_empty() => EndReason::ToolCalls,
         Some("tool_calls" | "tool_use") => EndReason::ToolCalls,
         Some("length" | "max_tokens" | "MAX_TOKENS" | "incomplete:max_output_tokens") => EndReason::Length,
         Some("STOP" | "completed") if !read.calls.is_empty() => EndReason::ToolCalls,

@@ -346,8 +346,8 @@ impl Facts<'_> {
             "tool_calls_equal" => {
                 let calls: Vec<Value> =
                     started().map(|call| json!({ "name": call["name"], "args": call["args"] })).collect();
-                let wanted = named(&post["calls"].to_string());
-                holds(json!(calls).to_string() == wanted, || format!("{} instead of {wanted}", json!(calls)))
+                let wanted: Vec<Value> = serde_json::from_str(&named(&post["calls"].to_string())).unwrap();
+                holds(calls == wanted, || format!("{calls:?} instead of {wanted:?}"))
             }
             "executed_exactly" => {
                 holds(started().count() as u64 == post["times"].as_u64().unwrap(), || started().count().to_string())

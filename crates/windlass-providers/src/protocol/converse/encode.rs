@@ -8,8 +8,8 @@ use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::Quirks;
 use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "converse";
 
@@ -22,10 +22,12 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
         .filter(|bytes| !bytes.is_empty())
         .collect();
     let mut body = vec![b'{'];
-    if !request.system.trim().is_empty() {
+    // There is no field for a schema that all models know, so they are told it.
+    let system = wishes::with_schema(request.system, request.options.output_schema.as_ref());
+    if !system.trim().is_empty() {
         write_key(&mut body, "system");
         body.extend_from_slice(br#"[{"text":"#);
-        write_json(&mut body, request.system);
+        write_json(&mut body, &system);
         body.extend_from_slice(b"}]");
     }
     if !request.tools.is_empty() {
