@@ -103,6 +103,10 @@ impl Row {
     /// The bytes of the answer.
     pub fn body(&self) -> Result<Vec<u8>, CassetteError> {
         match (&self.response.body, &self.response.body_b64) {
+            // A binary body cannot be text, so text in its place is base64; some recorders write it there.
+            (Some(coded), _) if self.framing == framing_word(Framing::AwsEventStream) => {
+                base64(coded).ok_or_else(|| CassetteError::Base64(self.id.clone()))
+            }
             (Some(text), _) => Ok(text.clone().into_bytes()),
             (None, Some(coded)) => base64(coded).ok_or_else(|| CassetteError::Base64(self.id.clone())),
             (None, None) => Ok(Vec::new()),

@@ -176,6 +176,15 @@ fn a_row_is_read_the_same_in_every_disguise() {
 }
 
 #[test]
+fn a_binary_body_is_base64_wherever_it_stands() {
+    let mut binary = row("bedrock.converse", 200, "AAEC");
+    binary.framing = "aws-eventstream".into();
+    assert_eq!(binary.body(), Ok(vec![0, 1, 2]));
+    binary.response.body_b64 = binary.response.body.take();
+    assert_eq!(binary.body(), Ok(vec![0, 1, 2]));
+}
+
+#[test]
 fn what_cannot_be_read_says_so_and_keeps_the_text() {
     let check = |row: &Row, text: &str, kind: &str, says: &str| {
         let decoded = decode(row, &DecodeOptions::default());
