@@ -55,6 +55,16 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "prices.*.output", kind: Kind::Number, doc: "The same for output." },
     Key { name: "prices.*.cache_read", kind: Kind::Number, doc: "The same for input from a cache." },
     Key { name: "prices.*.cache_write", kind: Kind::Number, doc: "The same for input written to a cache." },
+    Key {
+        name: "models.*.tools",
+        kind: Kind::Boolean,
+        doc: "Whether a model can call tools; without, it acts through JSON in its text.",
+    },
+    Key {
+        name: "idle_timeout_s",
+        kind: Kind::Number,
+        doc: "Seconds without a byte from a model before it is given up; 120.",
+    },
     Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
     Key { name: "ca_file", kind: Kind::Text, doc: "A PEM file with further root certificates." },
 ];

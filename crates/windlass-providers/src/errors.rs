@@ -13,11 +13,15 @@ use crate::http::HttpError;
 /// How much of an unexpected answer is quoted.
 const QUOTE: usize = 200;
 const LONGEST_MESSAGE: usize = 600;
+/// Later than this is never.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 impl From<HttpError> for ProviderError {
     fn from(err: HttpError) -> Self {
         let kind = match &err {
-            HttpError::Setup(_) | HttpError::Redirect { .. } => ProviderErrorKind::InvalidRequest,
+            HttpError::Setup(_) | HttpError::Redirect { .. } | HttpError::Cassette(_) => {
+                ProviderErrorKind::InvalidRequest
+            }
             HttpError::Malformed { .. } | HttpError::TooLarge { .. } => ProviderErrorKind::InvalidResponse,
             other => ProviderErrorKind::Network { transient: other.is_transient() },
         };
@@ -100,7 +104,21 @@ pub(crate) fn from_status(status: u16, headers: &HeaderMap, body: &[u8], now: Sy
         (None, true) => "the upstream gave no reason".to_owned(),
         (None, false) => quote(body),
     };
+    let message = match wait {
+        Some(wait) if wait > LONGEST_WAIT => format!("{message}; it asks to come back in {}", words_for(wait)),
+        _ => message,
+    };
     error(kind, message, Some(status))
+}
+
+/// A long time in words.
+fn words_for(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if time >= FAR => format!("more than {} days", seconds / 86_400),
+        seconds if seconds >= 2 * 86_400 => format!("{} days", seconds / 86_400),
+        seconds if seconds >= 2 * 3_600 => format!("{} hours", seconds / 3_600),
+        seconds => format!("{} minutes", seconds / 60),
+    }
 }
 
 /// An error object inside a stream that began well.
@@ -239,14 +257,14 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     kind
 }
 
-/// When to come back: milliseconds, seconds or a date; never negative and never longer than the longest wait.
+/// When to come back: milliseconds, seconds or a date; never negative. A wait too long to begin is kept as it is, up
+/// to a bound, because the person is told.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let seconds = |text: &str, unit: f64| -> Option<Duration> {
         let number: f64 = text.parse().ok()?;
         let seconds = number * unit;
-        (seconds.is_finite() && seconds >= 0.0)
-            .then(|| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())))
+        (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
     };
     if let Some(wait) = text("retry-after-ms").and_then(|text| seconds(text, 0.001)) {
         return Some(wait);
@@ -257,7 +275,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         const DATE: jiff::fmt::rfc2822::DateTimeParser =
             jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true);
         let date = SystemTime::from(DATE.parse_timestamp(text).ok()?);
-        date.duration_since(now).ok().map(|wait| wait.min(LONGEST_WAIT))
+        date.duration_since(now).ok().map(|wait| wait.min(FAR))
     })
 }
 
@@ -266,7 +284,7 @@ fn retry_delay(value: &Value) -> Option<Duration> {
     let details = value.get("details")?.as_array()?;
     let text = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
     let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
-    (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())))
+    (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
 }
 
 fn error(kind: ProviderErrorKind, message: String, status: Option<u16>) -> ProviderError {
@@ -400,12 +418,25 @@ mod tests {
         check("retry-after", "0.5", Some(500));
         check("retry-after", "-3", None);
         check("retry-after", "1e400", None);
-        check("retry-after", "999999999999", Some(300_000));
+        check("retry-after", "999999999999", Some(31_536_000_000));
         check("retry-after", "soon", None);
-        check("retry-after", "Fri, 31 Dec 2999 23:59:59 GMT", Some(300_000));
+        check("retry-after", "Fri, 31 Dec 2999 23:59:59 GMT", Some(31_536_000_000));
         check("retry-after", "Fri, 15 Jan 2027 08:00:10 GMT", Some(10_000));
         check("retry-after", "Fri, 15 Jan 2010 08:00:10 GMT", None);
         check("retry-after-ms", "1500", Some(1_500));
+    }
+
+    #[test]
+    fn a_wait_too_long_to_begin_is_told() {
+        let says = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, value.parse().unwrap());
+            from_status(429, &headers, b"{\"error\":\"slow\"}", now()).message
+        };
+        assert_eq!(says("300"), "slow");
+        assert_eq!(says("5400"), "slow; it asks to come back in 90 minutes");
+        assert_eq!(says("90000"), "slow; it asks to come back in 25 hours");
+        assert_eq!(says("Fri, 31 Dec 2999 23:59:59 GMT"), "slow; it asks to come back in more than 365 days");
     }
 
     #[test]

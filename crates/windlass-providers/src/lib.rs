@@ -4,13 +4,16 @@
 //! A tour, in the order of one request: [`vendors`] says who is asked, [`endpoint`] where, [`auth`] with what key.
 //! [`protocol`] shapes the body and reads the events that [`framing`] cuts out of what [`http`] delivers ([`sse`] is
 //! the most common of its forms). [`provider`] ties them to the core's port. [`models`] knows prices and windows.
-//! [`scripted`] plays answers from a script.
+//! [`json_action`] gives tools to models that cannot call them. [`scripted`] plays answers from a script, and
+//! [`cassette`] what was once recorded.
 
 pub mod auth;
+pub mod cassette;
 pub mod endpoint;
 mod errors;
 pub mod framing;
 pub mod http;
+pub mod json_action;
 #[cfg(test)]
 mod loopback;
 pub mod models;
@@ -24,7 +27,9 @@ pub mod think;
 mod tls;
 pub mod vendors;
 
+pub use cassette::{Player, Recorder};
 pub use http::{Http, HttpOptions};
+pub use json_action::{JsonActions, with_tools};
 pub use provider::{ProviderOptions, SetupError, WireProvider};
 pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
 pub use secrecy::SecretString;

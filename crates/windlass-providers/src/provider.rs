@@ -23,6 +23,7 @@ use windlass_core::{BoxFuture, BoxStream};
 
 use self::ask::{Known, lock};
 use crate::auth::{Auth, BadKey};
+use crate::cassette::{self, Label};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::errors;
 use crate::framing::{Framer, Framing};
@@ -165,8 +166,14 @@ impl WireProvider {
             }
             (None, _) => {}
         }
+        let http = options.http.labelled(Label {
+            provider: vendor.id,
+            protocol: cassette::protocol_word(vendor.protocol),
+            framing: cassette::framing_word(vendor.protocol.framing()),
+            key: key.clone(),
+        });
         let (context_window, known) = (options.context_window, Mutex::default());
-        Ok(Self { vendor, endpoint, headers, key, signer, context_window, known, now: options.now, http: options.http })
+        Ok(Self { vendor, endpoint, headers, key, signer, context_window, known, now: options.now, http })
     }
 
     /// Where requests go.
