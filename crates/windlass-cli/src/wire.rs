@@ -96,7 +96,7 @@ fn provider(
             Ok((configured(settings, Arc::new(scripted), "scripted"), "scripted".to_owned()))
         }
         ModelPlan::Served { vendor, model, base_url, tape } => {
-            let mut options = options(settings, vendor, base_url.clone(), credentials)?;
+            let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
             if let Some(tape) = tape {
                 tape.put_in(&mut options, vendor, redactor(credentials))?;
             }
@@ -113,11 +113,11 @@ pub(crate) fn served(
     base_url: Option<String>,
     credentials: &Credentials,
 ) -> Result<WireProvider, Failure> {
-    let options = options(settings, vendor, base_url, credentials)?;
+    let options = provider_options(settings, vendor, base_url, credentials)?;
     WireProvider::new(*vendor, options).map_err(setup_failure)
 }
 
-fn options(
+fn provider_options(
     settings: &Settings,
     vendor: &Vendor,
     base_url: Option<String>,
