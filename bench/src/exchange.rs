@@ -4,6 +4,7 @@ use std::future::poll_fn;
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
+use reqwest::Url;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use windlass_providers::endpoint::Endpoint;
 use windlass_providers::protocol::Protocol;
@@ -13,7 +14,7 @@ use windlass_providers::{Http, HttpOptions};
 #[derive(Debug)]
 pub struct Exchange {
     http: Http,
-    endpoint: Endpoint,
+    url: Url,
     headers: HeaderMap,
 }
 
@@ -24,12 +25,12 @@ impl Exchange {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let http = Http::new(&HttpOptions::default())?;
-        Ok(Self { http, endpoint: Endpoint::new(base, protocol)?, headers })
+        Ok(Self { http, url: Endpoint::new(base, protocol)?.url("bench"), headers })
     }
 
     /// Sends a body and reads the whole answer; returns its size.
     pub async fn post(&self, body: Vec<u8>) -> Result<u64> {
-        let answer = self.http.post(self.endpoint.url(), self.headers.clone(), Bytes::from(body)).await?;
+        let answer = self.http.post(&self.url, self.headers.clone(), Bytes::from(body)).await?;
         ensure!(answer.status == 200, "the server answered with status {}", answer.status);
         let (mut body, mut read) = (answer.body, 0);
         while let Some(piece) = poll_fn(|cx| body.poll_piece(cx)).await {

@@ -193,8 +193,8 @@ fn escaped(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use windlass_providers::framing::Framer;
     use windlass_providers::protocol::{Batch, Protocol, Quirks};
-    use windlass_providers::sse::SseDecoder;
 
     /// What our own decoders read out of an answer.
     fn read(wire: Wire, stream: &str) -> String {
@@ -203,8 +203,8 @@ mod tests {
             Wire::Chat => Protocol::OpenAiChat,
         };
         let mut decoder = protocol.decoder(&Quirks::NONE);
-        let (mut sse, mut batch) = (SseDecoder::default(), Batch::default());
-        sse.push(stream.as_bytes(), |event| decoder.event(&event, &mut batch)).unwrap();
+        let (mut framer, mut batch) = (Framer::new(protocol.framing()), Batch::default());
+        framer.push(stream.as_bytes(), |event| decoder.event(&event, &mut batch)).unwrap();
         assert!(decoder.finish(&mut batch), "the answer ends");
         std::iter::from_fn(|| batch.pop()).map(|chunk| format!("{chunk:?}\n")).collect()
     }

@@ -38,6 +38,30 @@ pub(crate) enum Command {
         /// For which shell
         shell: clap_complete::Shell,
     },
+    /// Look into the machinery
+    #[command(subcommand, hide = true)]
+    Debug(DebugCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DebugCommand {
+    /// Read recorded exchanges and print what the decoders make of each, one JSON line a row
+    Decode(DecodeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DecodeArgs {
+    /// JSON lines, plain or gzipped; `-` is standard input
+    pub(crate) file: PathBuf,
+    /// Feed the bytes in pieces of this size
+    #[arg(long, value_name = "N")]
+    pub(crate) split: Option<std::num::NonZeroUsize>,
+    /// Put a byte-order mark in front
+    #[arg(long)]
+    pub(crate) bom: bool,
+    /// Use carriage return and line feed as line ends
+    #[arg(long)]
+    pub(crate) crlf: bool,
 }
 
 #[derive(Debug, Args)]
@@ -106,6 +130,12 @@ pub(crate) struct AgentArgs {
     /// Play a scripted model from this file (TOML or JSON lines)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["provider", "base_url"])]
     pub(crate) script: Option<PathBuf>,
+    /// Take down every exchange with the model server in this file, without keys
+    #[arg(long, value_name = "FILE", conflicts_with = "script")]
+    pub(crate) record: Option<PathBuf>,
+    /// Play exchanges that were taken down, in the place of the model server
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"])]
+    pub(crate) cassette: Option<PathBuf>,
     /// Work in this directory
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
@@ -248,6 +278,9 @@ pub(crate) struct ToolsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelsArgs {
+    /// Also ask vendors that are not on this machine which models they serve
+    #[arg(long)]
+    pub(crate) ask: bool,
     /// What they cost, for a million tokens
     #[arg(long)]
     pub(crate) prices: bool,

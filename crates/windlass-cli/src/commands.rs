@@ -1,6 +1,7 @@
 //! One file for each command.
 
 mod config;
+mod debug;
 mod demo;
 mod doctor;
 mod models;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, DebugCommand};
 use crate::exit;
 use crate::failure::Failure;
 
@@ -27,6 +28,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Tools(args) => tools::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);

@@ -14,6 +14,7 @@ use windlass_providers::{VENDORS, Vendor, models, vendor};
 use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::wire;
 
 /// The longest prompt from standard input or an attached file.
 const MAX_TEXT: u64 = 4 << 20;
@@ -33,7 +34,18 @@ pub(crate) enum ModelPlan {
         model: String,
         /// Where, when it is not the vendor's own address.
         base_url: Option<String>,
+        /// What is taken down or played beside the network.
+        tape: Option<Tape>,
     },
+}
+
+/// A cassette, and what to do with it.
+#[derive(Debug, Clone)]
+pub(crate) enum Tape {
+    /// Take down what happens.
+    Record(PathBuf),
+    /// Play what was taken down.
+    Play(PathBuf),
 }
 
 impl ModelPlan {
@@ -41,7 +53,11 @@ impl ModelPlan {
         if let Some(script) = &agent.script {
             return Ok(Self::Scripted(script.clone()));
         }
-        let (named, model) = split_model(settings.layers.text("model"))?;
+        let recorded = match &agent.cassette {
+            Some(file) if agent.model.is_none() && agent.provider.is_none() => Some(recorded_model(file)?),
+            _ => None,
+        };
+        let (named, model) = split_model(recorded.as_deref().or(settings.layers.text("model")))?;
         let vendor = match (settings.layers.text("provider"), named) {
             // What stands in the model counts over a setting, but not over a flag that says otherwise.
             (_, Some(named)) if agent.provider.is_none() => named,
@@ -62,7 +78,12 @@ impl ModelPlan {
         };
         let configured = settings.layers.text(&Settings::named("providers", vendor.id, "base_url"));
         let base_url = agent.base_url.clone().or_else(|| configured.map(str::to_owned));
-        Ok(Self::Served { vendor, model, base_url })
+        let tape = match (&agent.record, &agent.cassette) {
+            (Some(file), _) => Some(Tape::Record(file.clone())),
+            (None, Some(file)) => Some(Tape::Play(file.clone())),
+            (None, None) => None,
+        };
+        Ok(Self::Served { vendor, model, base_url, tape })
     }
 }
 
@@ -76,6 +97,15 @@ impl ModelPlan {
         let rows = || models::model_rows().filter(|row| row.vendor == vendor.id).map(|row| row.name);
         let near = nearest(model, rows())?;
         Some(format!("`{model}` is not a model of `{}` that is known here; did you mean `{near}`?", vendor.id))
+    }
+}
+
+/// Who was asked for what when a cassette was made, as `vendor/model`.
+fn recorded_model(file: &Path) -> Result<String, Failure> {
+    match wire::recorded_model(file)? {
+        Some((by, model)) if vendor(&by).is_some() => Ok(format!("{by}/{model}")),
+        _ => Err(Failure::usage(format!("{} does not say which model was asked", file.display()))
+            .hint("name it with -m, as VENDOR/MODEL")),
     }
 }
 

@@ -1,13 +1,16 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request, Sampling};
-use windlass_core::workspace::Files;
+use windlass_core::workspace::{Files, Redactor};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
@@ -16,17 +19,22 @@ use windlass_host::secret::{Credentials, KnownSecrets, Secret};
 use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
+use windlass_providers::auth::Auth;
 use windlass_providers::{
-    Http, HttpOptions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, SetupError, Vendor, WireProvider,
+    AwsKeys, Http, HttpOptions, JsonActions, Player, ProviderOptions, Recorder, ScriptFormat, ScriptedProvider,
+    SecretString, Setting, SetupError, Vendor, WireProvider,
 };
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::plan::ModelPlan;
+use crate::out::say;
+use crate::plan::{ModelPlan, Tape};
 use crate::settings::Settings;
 
 /// The largest script or certificate file.
 const MAX_FILE: u64 = 16 << 20;
+/// The largest cassette.
+const MAX_CASSETTE: u64 = 512 << 20;
 
 /// What a run is built from.
 pub(crate) struct Wired {
@@ -67,7 +75,7 @@ pub(crate) fn engine(
         .workspaces(Arc::new(InPlace::new(root, env)))
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
-        .redactor(Arc::new(KnownSecrets::new(secrets(&credentials))))
+        .redactor(redactor(&credentials))
         .gate(gate)
         .tools(tools)
         .build()?;
@@ -81,7 +89,7 @@ fn provider(
 ) -> Result<(Arc<dyn Provider>, String), Failure> {
     match plan {
         ModelPlan::Scripted(path) => {
-            let text = read_text(path, "the script")?;
+            let text = read_text(path, MAX_FILE, "the script")?;
             let format = match path.extension().and_then(|ext| ext.to_str()) {
                 Some("jsonl" | "ndjson" | "json") => ScriptFormat::JsonLines,
                 _ => ScriptFormat::Toml,
@@ -89,19 +97,91 @@ fn provider(
             let name = path.display().to_string();
             let scripted =
                 ScriptedProvider::parse(&name, &text, format).map_err(|err| Failure::usage(err.to_string()))?;
-            Ok((Arc::new(scripted), "scripted".to_owned()))
+            Ok((configured(settings, Arc::new(scripted), "scripted"), "scripted".to_owned()))
         }
-        ModelPlan::Served { vendor, model, base_url } => {
-            let options = ProviderOptions {
-                base_url: base_url.clone(),
-                key: key(settings, vendor, credentials),
-                http: http(settings)?,
-            };
+        ModelPlan::Served { vendor, model, base_url, tape } => {
+            let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
+            match tape {
+                Some(Tape::Record(file)) => options.http = options.http.recording(recorder(file, credentials)?),
+                Some(Tape::Play(file)) => play(file, vendor, credentials, &mut options)?,
+                None => {}
+            }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
-            let priced = Priced { inner: wire, price: price(settings, model) };
-            Ok((Arc::new(priced), model.clone()))
+            Ok((configured(settings, Arc::new(wire), model), model.clone()))
         }
     }
+}
+
+/// A vendor's provider, ready to be asked.
+pub(crate) fn served(
+    settings: &Settings,
+    vendor: &Vendor,
+    base_url: Option<String>,
+    credentials: &Credentials,
+) -> Result<WireProvider, Failure> {
+    let options = provider_options(settings, vendor, base_url, credentials)?;
+    WireProvider::new(*vendor, options).map_err(setup_failure)
+}
+
+fn provider_options(
+    settings: &Settings,
+    vendor: &Vendor,
+    base_url: Option<String>,
+    credentials: &Credentials,
+) -> Result<ProviderOptions, Failure> {
+    let window = settings.layers.number(&Settings::named("providers", vendor.id, "context_window"));
+    Ok(ProviderOptions {
+        base_url,
+        key: key(settings, vendor, credentials),
+        aws: aws_keys(vendor),
+        context_window: window.map(|tokens| tokens.max(0.0) as u64).filter(|tokens| *tokens > 0),
+        settings: vendor_settings(settings, vendor),
+        ..ProviderOptions::new(http(settings)?)
+    })
+}
+
+fn redactor(credentials: &Credentials) -> Arc<dyn Redactor> {
+    Arc::new(KnownSecrets::new(secrets(credentials)))
+}
+
+/// Takes down exchanges in a file, each as it ends.
+fn recorder(file: &Path, credentials: &Credentials) -> Result<Recorder, Failure> {
+    let cannot = |why: &str| format!("{} cannot be written: {why}", file.display());
+    let out = windlass_host::workspace::create_file(file).map_err(|err| Failure::usage(cannot(&err.message)))?;
+    let (out, file) = (Mutex::new(Some(out)), file.display().to_string());
+    Ok(Recorder::new(redactor(credentials), move |line| {
+        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(open) = out.as_mut() else { return };
+        if let Err(err) = open.write_all(format!("{line}\n").as_bytes()) {
+            // Half a cassette plays wrongly, so it is said once and left.
+            say!("warning: {file} cannot be written, nothing more is taken down: {err}");
+            *out = None;
+        }
+    }))
+}
+
+/// Puts a cassette in the place of the network.
+fn play(file: &Path, vendor: &Vendor, credentials: &Credentials, options: &mut ProviderOptions) -> Result<(), Failure> {
+    let text = read_text(file, MAX_CASSETTE, "the cassette")?;
+    let player = Player::parse(&text, redactor(credentials))
+        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
+    if options.base_url.is_none() && vendor.base_url.is_none() {
+        let row = player.first_model().map(|(row, _)| row.request.path.as_str());
+        let path = row.and_then(|path| path.split('?').next()).unwrap_or_default();
+        options.base_url = Some(format!("http://127.0.0.1{path}"));
+    }
+    // Nobody is asked, so no key is needed.
+    options.key.get_or_insert_with(|| SecretString::from("played".to_owned()));
+    options.http = options.http.clone().playing(player);
+    Ok(())
+}
+
+/// Who was asked for what when a cassette was made: the vendor's id and the model.
+pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Failure> {
+    let text = read_text(file, MAX_CASSETTE, "the cassette")?;
+    let player = Player::parse(&text, Arc::new(windlass_core::workspace::NoSecrets))
+        .map_err(|err| Failure::usage(format!("{}: {err}", file.display())))?;
+    Ok(player.first_model().map(|(row, model)| (row.provider.clone(), model)))
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
@@ -111,6 +191,29 @@ pub(crate) fn key(settings: &Settings, vendor: &Vendor, credentials: &Credential
     let from_env = variable.and_then(|name| std::env::var(name).ok()).filter(|key| !key.trim().is_empty());
     let key = from_env.or_else(|| credentials.get(vendor.id).map(|secret| secret.expose().to_owned()));
     key.map(|key| SecretString::from(key.trim().to_owned()))
+}
+
+/// The keys that sign requests, from the variables that usually hold them.
+pub(crate) fn aws_keys(vendor: &Vendor) -> Option<AwsKeys> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    if !matches!(vendor.auth, Auth::SigV4(_)) {
+        return None;
+    }
+    Some(AwsKeys {
+        access_key: variable("AWS_ACCESS_KEY_ID")?,
+        secret_key: variable("AWS_SECRET_ACCESS_KEY")?.into(),
+        session_token: variable("AWS_SESSION_TOKEN").map(SecretString::from),
+    })
+}
+
+/// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
+fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
+    let value = |setting: &Setting| {
+        let configured = settings.layers.text(&Settings::named("providers", vendor.id, setting.name));
+        let value = configured.map(str::to_owned).or_else(|| std::env::var(setting.env).ok())?;
+        Some((setting.name.to_owned(), value))
+    };
+    vendor.settings.iter().filter_map(value).collect()
 }
 
 fn setup_failure(err: SetupError) -> Failure {
@@ -133,11 +236,17 @@ fn http(settings: &Settings) -> Result<Http, Failure> {
         lower.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
     };
     let extra_ca_pem = match settings.layers.text("ca_file") {
-        Some(path) => Some(read_text(Path::new(path), "ca_file")?.into_bytes()),
+        Some(path) => Some(read_text(Path::new(path), MAX_FILE, "ca_file")?.into_bytes()),
         None => None,
+    };
+    let idle_timeout = match settings.layers.number("idle_timeout_s") {
+        None => HttpOptions::default().idle_timeout,
+        Some(seconds) if (0.1..=86_400.0).contains(&seconds) => Duration::from_secs_f64(seconds),
+        Some(_) => return Err(Failure::usage("`idle_timeout_s` is a number of seconds, from 0.1 to 86400")),
     };
     let options = HttpOptions {
         extra_ca_pem,
+        idle_timeout,
         https_proxy: variable("HTTPS_PROXY"),
         http_proxy: variable("HTTP_PROXY"),
         no_proxy: variable("NO_PROXY"),
@@ -156,16 +265,16 @@ fn secrets(credentials: &Credentials) -> Vec<Secret> {
     named.chain(stored).map(Secret::new).collect()
 }
 
-fn read_text(path: &Path, what: &str) -> Result<String, Failure> {
+fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Failure> {
     let cannot = |why: String| Failure::usage(format!("{what} {} cannot be read: {why}", path.display()));
-    let bytes = windlass_host::workspace::read_file(path, MAX_FILE).map_err(|err| cannot(err.message))?;
+    let bytes = windlass_host::workspace::read_file(path, most).map_err(|err| cannot(err.message))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
 }
 
 /// The schema of the answer: a file's content, or the text itself.
 fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
     let inline = given.trim_start().starts_with('{');
-    let text = if inline { given.to_owned() } else { read_text(Path::new(given), "the schema")? };
+    let text = if inline { given.to_owned() } else { read_text(Path::new(given), MAX_FILE, "the schema")? };
     let name = if inline { "--json-schema" } else { given };
     let schema = serde_json::from_str(&text).map_err(|err| Failure::usage(format!("{name} is not JSON: {err}")))?;
     windlass_engine::check_schema(&schema)
@@ -211,27 +320,37 @@ fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Res
     Ok(())
 }
 
-/// A provider with a price from the configuration.
-struct Priced {
-    inner: WireProvider,
-    price: Option<Price>,
+/// A provider with what the configuration says of its model, and with tools in any case.
+fn configured(settings: &Settings, inner: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
+    let tools = settings.layers.boolean(&Settings::named("models", model, "tools"));
+    // Around every provider: whether a model can call tools may be known only after its server was asked.
+    Arc::new(JsonActions::new(Arc::new(Configured { inner, price: price(settings, model), tools })))
 }
 
-impl Provider for Priced {
+/// A provider whose facts the configuration knows better.
+struct Configured {
+    inner: Arc<dyn Provider>,
+    price: Option<Price>,
+    tools: Option<bool>,
+}
+
+impl Configured {
+    fn better(&self, facts: ModelFacts) -> ModelFacts {
+        ModelFacts { price: self.price.or(facts.price), tools: self.tools.unwrap_or(facts.tools), ..facts }
+    }
+}
+
+impl Provider for Configured {
     fn name(&self) -> &str {
         self.inner.name()
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        let facts = self.inner.facts(model);
-        ModelFacts { price: self.price.or(facts.price), ..facts }
+        self.better(self.inner.facts(model))
     }
 
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
-        Box::pin(async move {
-            let facts = self.inner.probe(model).await?;
-            Ok(ModelFacts { price: self.price.or(facts.price), ..facts })
-        })
+        Box::pin(async move { Ok(self.better(self.inner.probe(model).await?)) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {

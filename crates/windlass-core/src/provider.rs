@@ -226,10 +226,16 @@ impl ProviderErrorKind {
         }
     }
 
-    /// How often a call that failed this way is tried again, and the wait the upstream asked for.
+    /// How often a call that failed this way is tried again, and the wait the upstream asked for. Not at all where it
+    /// asked for more than the longest wait: coming back earlier would only be told the same.
     #[must_use]
     pub fn retry(&self) -> (u32, Option<Duration>) {
         match self {
+            Self::RateLimited { retry_after: Some(wait) } | Self::Unavailable { retry_after: Some(wait) }
+                if *wait > LONGEST_WAIT =>
+            {
+                (0, None)
+            }
             Self::RateLimited { retry_after } => (5, *retry_after),
             Self::Unavailable { retry_after } => (3, *retry_after),
             Self::Network { transient: true } => (3, None),
@@ -274,5 +280,12 @@ mod tests {
         }
         assert_eq!(backoff(1, Some(Duration::from_secs(2)), 7), Duration::from_secs(2));
         assert_eq!(backoff(1, Some(Duration::from_secs(9_999)), 7), LONGEST_WAIT);
+    }
+
+    #[test]
+    fn a_wait_beyond_the_longest_is_not_begun() {
+        let limited = |seconds| ProviderErrorKind::RateLimited { retry_after: Some(Duration::from_secs(seconds)) };
+        assert_eq!(limited(300).retry(), (5, Some(LONGEST_WAIT)));
+        assert_eq!(limited(301).retry(), (0, None));
     }
 }

@@ -27,6 +27,8 @@ use crate::schema::Schemas;
 
 /// How many reads run at the same time.
 const PARALLEL_READS: usize = 4;
+/// How many reads are logged as started before the first of them ends: after a crash, the ones that never ran are few.
+const MOST_STARTED: usize = 4 * PARALLEL_READS;
 
 /// Everything calls of one run need.
 pub(crate) struct Executor {
@@ -79,7 +81,9 @@ impl Executor {
                 continue;
             }
             let mut batch = vec![first];
-            while let Some(next) = waiting.pop_front_if(|next| self.overlaps(next)) {
+            while batch.len() < MOST_STARTED
+                && let Some(next) = waiting.pop_front_if(|next| self.overlaps(next))
+            {
                 batch.push(next);
             }
             settled.extend(self.settle_reads(batch).await?);

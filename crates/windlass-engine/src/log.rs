@@ -80,7 +80,8 @@ impl Log {
         // Should this future be dropped half way, nobody knows what was written: nothing may follow it.
         writer.broken = Some(StoreError::new(StoreErrorKind::Io, "the log was left in the middle of an event"));
         if let Err(err) = writer.append(&event).await {
-            writer.broken = Some(err.clone());
+            // A full disk took nothing, and may have room again: the number is free for the next event.
+            writer.broken = (err.kind != StoreErrorKind::Full).then(|| err.clone());
             return Err(err);
         }
         writer.broken = None;

@@ -184,7 +184,11 @@ impl NativeRuntime {
                         return Ok(Err(Stop::OverBudget { limit }));
                     }
                     if !self.wait_to_retry(job, &err, tries).await? {
-                        let stop = if job.cancel.is_cancelled() { Stop::Cancelled } else { Stop::Provider(err) };
+                        let stop = if job.cancel.is_cancelled() {
+                            Stop::Cancelled
+                        } else {
+                            Stop::Provider(after_tries(err, tries))
+                        };
                         return Ok(Err(stop));
                     }
                 }
@@ -388,6 +392,14 @@ fn cut() -> ProviderError {
         message: "the model's stream ended before the answer did".into(),
         status: None,
     }
+}
+
+/// The last error, with how often it was tried.
+fn after_tries(mut err: ProviderError, tries: u32) -> ProviderError {
+    if tries > 1 {
+        err.message.push_str(&format!("; tried {tries} times"));
+    }
+    err
 }
 
 fn too_long() -> ProviderError {

@@ -327,6 +327,7 @@ impl Session {
             untorn: AtomicU32::new(0),
         });
         let work = drive::Work {
+            _busy: busy,
             parts: parts.clone(),
             outlet,
             gate: self.gate.clone(),
@@ -336,10 +337,7 @@ impl Session {
             yes: options.yes,
             prompt: self.redacted(prompt),
         };
-        tokio::spawn(async move {
-            work.drive().await;
-            drop(busy);
-        });
+        tokio::spawn(work.drive());
         Ok(RunHandle { id, events, control })
     }
 

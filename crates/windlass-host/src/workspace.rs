@@ -235,6 +235,18 @@ pub fn read_file(path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
     read_whole(file, stat.size, max, path)
 }
 
+/// Opens a regular file that a person named, to be read piece by piece.
+pub fn open_file(path: &Path) -> Result<File, FileError> {
+    open_regular(path).map(|(file, _)| file)
+}
+
+/// Creates a file that a person named, or empties the one that is there; a new one is for its owner alone.
+pub fn create_file(path: &Path) -> Result<File, FileError> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| from_errno(path, errno))?;
+    Ok(File::from(fd))
+}
+
 /// Reads a file that was opened already, of at most `max` bytes.
 pub(crate) fn read_whole(file: File, size: u64, max: u64, path: &Path) -> Result<Vec<u8>, FileError> {
     if size > max {

@@ -11,6 +11,8 @@ pub enum Auth {
     Bearer,
     /// A header of the vendor's own.
     Header(&'static str),
+    /// A signature of each request for this service of AWS; a key that is given travels as a bearer token instead.
+    SigV4(&'static str),
 }
 
 /// A key that cannot be sent.
@@ -23,7 +25,7 @@ impl Auth {
     pub fn apply(self, headers: &mut HeaderMap, key: &SecretString) -> Result<(), BadKey> {
         let key = key.expose_secret().trim();
         let (name, value) = match self {
-            Self::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
+            Self::Bearer | Self::SigV4(_) => (AUTHORIZATION, format!("Bearer {key}")),
             Self::Header(name) => (HeaderName::from_static(name), key.to_owned()),
         };
         let mut value = HeaderValue::from_str(&value).map_err(|_| BadKey)?;

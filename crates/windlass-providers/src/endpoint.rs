@@ -1,4 +1,7 @@
-//! Where requests go: a base address and the path a protocol adds to it. It connects to nothing.
+//! Where requests go: a base address and the path that is added to it, both with places for values such as the
+//! model's name. It connects to nothing.
+
+use std::collections::BTreeMap;
 
 use reqwest::Url;
 
@@ -7,7 +10,10 @@ use crate::protocol::Protocol;
 /// The address of a model server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    url: Url,
+    /// Without a trailing slash and without what `tail` adds.
+    base: Url,
+    /// Path and query of a request; `{model}` stands for the model's name.
+    tail: String,
 }
 
 /// A base address that cannot be used.
@@ -22,12 +28,23 @@ pub enum EndpointError {
     /// It holds a name and a password.
     #[error("the base URL must not hold a user name or password; give the key separately")]
     Credentials,
+    /// A value it needs was not given.
+    #[error("the address needs a value for `{0}`")]
+    MissingValue(String),
 }
 
 impl Endpoint {
     /// The place where a protocol's requests go. A query in the base stays; a trailing slash does not matter.
     pub fn new(base: &str, protocol: Protocol) -> Result<Self, EndpointError> {
-        let mut url = Url::parse(base.trim()).map_err(|_| {
+        Self::with_path(base, protocol.path(), &BTreeMap::new())
+    }
+
+    /// The same with another path. `{name}` in base and path is replaced by the value of that name; `{model}` stays
+    /// until a request names its model.
+    pub fn with_path(base: &str, path: &str, values: &BTreeMap<String, String>) -> Result<Self, EndpointError> {
+        let base = fill(base.trim(), values)?;
+        let tail = fill(path, values)?;
+        let mut url = Url::parse(&base).map_err(|_| {
             let shown: String = base.chars().filter(|c| !c.is_control()).take(100).collect();
             EndpointError::NotAnAddress(shown)
         })?;
@@ -37,32 +54,82 @@ impl Endpoint {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(EndpointError::Credentials);
         }
-        let path = url.path().trim_end_matches('/').to_owned();
-        let tail = match protocol {
-            // People give this base with and without the version.
-            Protocol::AnthropicMessages if path.ends_with("/v1") => "/messages",
-            Protocol::AnthropicMessages => "/v1/messages",
-            Protocol::OpenAiChat => "/chat/completions",
-        };
-        if !path.ends_with(tail) {
-            url.set_path(&format!("{path}{tail}"));
-        }
+        let path = url.path().trim_end_matches('/');
+        // Some give the whole address of the requests.
+        let path = path.strip_suffix(tail.split('?').next().unwrap_or_default()).unwrap_or(path).to_owned();
+        url.set_path(&path);
         url.set_fragment(None);
-        Ok(Self { url })
+        Ok(Self { base: url, tail })
     }
 
-    /// The whole address.
+    /// Where a request for this model goes.
     #[must_use]
-    pub fn url(&self) -> &Url {
-        &self.url
+    pub fn url(&self, model: &str) -> Url {
+        self.join(&self.tail.replace("{model}", &escape(model)))
+    }
+
+    /// Another path of the same server. A first segment that the base already ends with, such as a version, is not
+    /// said twice.
+    #[must_use]
+    pub fn join(&self, tail: &str) -> Url {
+        let (path, query) = tail.split_once('?').map_or((tail, None), |(path, query)| (path, Some(query)));
+        let base = self.base.path().trim_end_matches('/');
+        let first = path.split('/').nth(1).unwrap_or_default();
+        let base = base.strip_suffix(first).filter(|rest| !first.is_empty() && rest.ends_with('/')).unwrap_or(base);
+        // A local server's own paths stand beside the version that its compatible ones are under.
+        let base = if first == "api" || first == "props" { base.strip_suffix("/v1").unwrap_or(base) } else { base };
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{path}", base.trim_end_matches('/')));
+        if let Some(query) = query {
+            let all = url.query().map_or_else(|| query.to_owned(), |given| format!("{given}&{query}"));
+            url.set_query(Some(&all));
+        }
+        url
+    }
+
+    /// The base address.
+    #[must_use]
+    pub fn base(&self) -> &Url {
+        &self.base
     }
 
     /// It is on this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let host = self.base.host_str().unwrap_or_default().trim_matches(['[', ']']);
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
+}
+
+/// Puts the values into the places for them.
+fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String, EndpointError> {
+    let mut out = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((name, after)) = after.split_once('}') else { break };
+        out.push_str(before);
+        match values.get(name).map(|value| value.trim()).filter(|value| !value.is_empty()) {
+            _ if name == "model" => out.push_str("{model}"),
+            Some(value) => out.push_str(&escape(value)),
+            None => return Err(EndpointError::MissingValue(name.to_owned())),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// The text as one segment of a path.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'@' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    // A segment of dots alone would climb.
+    if matches!(out.as_str(), "." | "..") { out.replace('.', "%2E%2E") } else { out }
 }
 
 #[cfg(test)]
@@ -73,7 +140,7 @@ mod tests {
     #[track_caller]
     fn check(protocol: Protocol, base: &str, expect: &str) {
         let shown = match Endpoint::new(base, protocol) {
-            Ok(endpoint) => endpoint.url().to_string(),
+            Ok(endpoint) => endpoint.url("m").to_string(),
             Err(err) => err.to_string(),
         };
         assert!(shown.contains(expect), "{shown}");
@@ -90,6 +157,44 @@ mod tests {
         check(C, "file:///etc/passwd", "not `file:`");
         check(C, "https://me:pw@a.invalid", "must not hold");
         check(C, "no address", "`no address` is not an address");
+    }
+
+    #[track_caller]
+    fn check_path(base: &str, path: &str, model: &str, expect: &str) {
+        let values = [("region", "eu-1"), ("version", "2024-10-21"), ("blank", " ")];
+        let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let shown = match Endpoint::with_path(base, path, &values) {
+            Ok(endpoint) => endpoint.url(model).to_string(),
+            Err(err) => err.to_string(),
+        };
+        assert_eq!(shown, expect);
+    }
+
+    #[test]
+    fn values_and_the_model_are_filled_in_and_escaped() {
+        let path = "/model/{model}/invoke";
+        check_path("https://b.{region}.a.invalid", path, "a.b:0", "https://b.eu-1.a.invalid/model/a.b%3A0/invoke");
+        check_path("https://a.invalid", path, "../x?y#z", "https://a.invalid/model/..%2Fx%3Fy%23z/invoke");
+        check_path("https://a.invalid", path, "..", "https://a.invalid/model/%2E%2E%2E%2E/invoke");
+        let path = "/deployments/{model}/chat?api-version={version}";
+        check_path(
+            "https://a.invalid/?k=v",
+            path,
+            "gpt",
+            "https://a.invalid/deployments/gpt/chat?k=v&api-version=2024-10-21",
+        );
+        check_path("https://{nobody}.invalid", path, "m", "the address needs a value for `nobody`");
+        check_path("https://{blank}.invalid", path, "m", "the address needs a value for `blank`");
+        check_path("https://a.invalid", "/{", "m", "https://a.invalid/%7B");
+    }
+
+    #[test]
+    fn other_paths_of_a_server_stand_beside_the_version() {
+        let endpoint = Endpoint::new("http://localhost:8080/v1/", Protocol::OpenAiChat).unwrap();
+        assert_eq!(endpoint.join("/props").as_str(), "http://localhost:8080/props");
+        assert_eq!(endpoint.join("/models").as_str(), "http://localhost:8080/v1/models");
+        assert_eq!(endpoint.join("/v1/models").as_str(), "http://localhost:8080/v1/models");
+        assert_eq!(endpoint.join("/api/tags").as_str(), "http://localhost:8080/api/tags");
     }
 
     #[test]

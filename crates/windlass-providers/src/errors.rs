@@ -7,17 +7,21 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 use windlass_core::provider::{LONGEST_WAIT, ProviderError, ProviderErrorKind};
 
+use crate::framing::FramingError;
 use crate::http::HttpError;
-use crate::sse::SseError;
 
 /// How much of an unexpected answer is quoted.
 const QUOTE: usize = 200;
 const LONGEST_MESSAGE: usize = 600;
+/// Later than this is never.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 impl From<HttpError> for ProviderError {
     fn from(err: HttpError) -> Self {
         let kind = match &err {
-            HttpError::Setup(_) | HttpError::Redirect { .. } => ProviderErrorKind::InvalidRequest,
+            HttpError::Setup(_) | HttpError::Redirect { .. } | HttpError::Cassette(_) => {
+                ProviderErrorKind::InvalidRequest
+            }
             HttpError::Malformed { .. } | HttpError::TooLarge { .. } => ProviderErrorKind::InvalidResponse,
             other => ProviderErrorKind::Network { transient: other.is_transient() },
         };
@@ -25,9 +29,12 @@ impl From<HttpError> for ProviderError {
     }
 }
 
-impl From<SseError> for ProviderError {
-    fn from(err: SseError) -> Self {
-        error(ProviderErrorKind::InvalidResponse, err.to_string(), None)
+impl From<FramingError> for ProviderError {
+    fn from(err: FramingError) -> Self {
+        match &err {
+            FramingError::Exception { name, message } => in_stream(name, "", message),
+            _ => error(ProviderErrorKind::InvalidResponse, err.to_string(), None),
+        }
     }
 }
 
@@ -35,6 +42,33 @@ impl From<SseError> for ProviderError {
 pub(crate) fn cut(host: &str) -> ProviderError {
     let message = format!("the stream of `{host}` ended before the answer did");
     error(ProviderErrorKind::Network { transient: true }, message, None)
+}
+
+/// A request that is larger than the window of the model, and was not sent.
+pub(crate) fn does_not_fit(vendor: &str, model: &str, needed: u64, window: u64) -> ProviderError {
+    let message = format!(
+        "the request takes about {needed} tokens and `{model}` has a window of {window}; it was not sent, because the \
+         server would drop its beginning. Shorten it, or set `providers.{vendor}.context_window` if the model can \
+         hold more"
+    );
+    error(ProviderErrorKind::ContextLength, message, None)
+}
+
+/// A vendor without a list of models, or with one that cannot be read.
+pub(crate) fn no_list(vendor: &str) -> ProviderError {
+    error(ProviderErrorKind::InvalidResponse, format!("`{vendor}` does not say which models it has"), None)
+}
+
+/// A question that took too long.
+pub(crate) fn no_answer(url: &reqwest::Url, limit: Duration) -> ProviderError {
+    let host = url.host_str().unwrap_or("the server");
+    let message = format!("`{host}` did not say what it serves within {} s", limit.as_secs());
+    error(ProviderErrorKind::Network { transient: true }, message, None)
+}
+
+/// Keys that make no header.
+pub(crate) fn unusable_key(err: &crate::auth::BadKey) -> ProviderError {
+    error(ProviderErrorKind::Authentication, err.to_string(), None)
 }
 
 /// An answer that should have been an event stream and is not.
@@ -56,8 +90,11 @@ pub(crate) fn not_an_event(data: &str, err: &serde_json::Error) -> ProviderError
 /// An answer with an error status.
 pub(crate) fn from_status(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> ProviderError {
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    let found = parsed.as_ref().map(|value| find_words(value.get("error").unwrap_or(value))).unwrap_or_default();
-    let wait = retry_after(headers, now);
+    // One vendor answers with a list of one.
+    let parsed = parsed.as_ref().map(|value| value.get(0).unwrap_or(value));
+    let error_object = parsed.map(|value| value.get("error").unwrap_or(value));
+    let found = error_object.map(find_words).unwrap_or_default();
+    let wait = retry_after(headers, now).or_else(|| retry_delay(error_object?));
     let mut kind = kind_of_status(status, &found, wait);
     if matches!(kind, ProviderErrorKind::InvalidRequest) {
         kind = refine(kind, &found);
@@ -67,7 +104,21 @@ pub(crate) fn from_status(status: u16, headers: &HeaderMap, body: &[u8], now: Sy
         (None, true) => "the upstream gave no reason".to_owned(),
         (None, false) => quote(body),
     };
+    let message = match wait {
+        Some(wait) if wait > LONGEST_WAIT => format!("{message}; it asks to come back in {}", words_for(wait)),
+        _ => message,
+    };
     error(kind, message, Some(status))
+}
+
+/// A long time in words.
+fn words_for(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if time >= FAR => format!("more than {} days", seconds / 86_400),
+        seconds if seconds >= 2 * 86_400 => format!("{} days", seconds / 86_400),
+        seconds if seconds >= 2 * 3_600 => format!("{} hours", seconds / 3_600),
+        seconds => format!("{} minutes", seconds / 60),
+    }
 }
 
 /// An error object inside a stream that began well.
@@ -84,17 +135,43 @@ pub(crate) fn from_error_value(value: &Value) -> ProviderError {
     in_stream(found.kind.as_deref().unwrap_or_default(), found.code.as_deref().unwrap_or_default(), &message)
 }
 
+/// The error in a body that is one document, or a list of them, instead of an event stream.
+pub(crate) fn in_body(body: &[u8]) -> Option<ProviderError> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let all = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    all.iter().find_map(|value| value.get("error").filter(|error| !error.is_null())).map(from_error_value)
+}
+
+/// An answer that its own server calls unusable. It may turn out better when it is asked for again.
+pub(crate) fn bad_answer(reason: &str, message: &str) -> ProviderError {
+    let colon = if message.is_empty() { "" } else { ": " };
+    let message = format!("the model gave an answer that cannot be used (`{reason}`){colon}{message}");
+    error(ProviderErrorKind::InvalidResponse, message, None)
+}
+
 /// An error named by type and code inside a stream.
 pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError {
     let found = Words { kind: Some(kind.to_owned()), code: Some(code.to_owned()), message: Some(message.to_owned()) };
-    let by_name = match kind {
+    // One of them writes these names in two ways.
+    let name = kind.strip_suffix("Exception").map(str::to_ascii_lowercase);
+    let by_name = match name.as_deref().unwrap_or(if kind.is_empty() { code } else { kind }) {
+        "accessdenied" | "unrecognizedclient" | "expiredtoken" | "invalidsignature" => {
+            ProviderErrorKind::Authentication
+        }
+        "throttling" | "toomanyrequests" | "servicequotaexceeded" => {
+            ProviderErrorKind::RateLimited { retry_after: None }
+        }
+        "resourcenotfound" => ProviderErrorKind::ModelNotFound,
+        "validation" => ProviderErrorKind::InvalidRequest,
         "authentication_error" | "permission_error" | "billing_error" => ProviderErrorKind::Authentication,
         "rate_limit_error" | "rate_limit_exceeded" | "tokens" | "requests" => {
             ProviderErrorKind::RateLimited { retry_after: None }
         }
         "not_found_error" => ProviderErrorKind::ModelNotFound,
         "request_too_large" => ProviderErrorKind::ContextLength,
-        "invalid_request_error" | "BadRequestError" => ProviderErrorKind::InvalidRequest,
+        "invalid_request_error" | "BadRequestError" | "invalid_prompt" | "invalid_image" | "image_parse_error" => {
+            ProviderErrorKind::InvalidRequest
+        }
         _ => ProviderErrorKind::Unavailable { retry_after: None },
     };
     let message = if message.is_empty() { format!("the upstream reported `{kind}`") } else { message.to_owned() };
@@ -156,6 +233,7 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     let may_be_better = matches!(kind, ProviderErrorKind::InvalidRequest | ProviderErrorKind::Unavailable { .. });
     if may_be_better
         && says(&[
+            "exceeds the maximum number of tokens",
             "prompt is too long",
             "maximum context length",
             "context length",
@@ -168,6 +246,9 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     {
         return ProviderErrorKind::ContextLength;
     }
+    if kind == ProviderErrorKind::InvalidRequest && says(&["api key not valid", "api key expired"]) {
+        return ProviderErrorKind::Authentication;
+    }
     if kind == ProviderErrorKind::InvalidRequest
         && says(&["model not exist", "model does not exist", "invalid model", "unknown model", "is not a valid model"])
     {
@@ -176,14 +257,14 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     kind
 }
 
-/// When to come back: milliseconds, seconds or a date; never negative and never longer than the longest wait.
+/// When to come back: milliseconds, seconds or a date; never negative. A wait too long to begin is kept as it is, up
+/// to a bound, because the person is told.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let seconds = |text: &str, unit: f64| -> Option<Duration> {
         let number: f64 = text.parse().ok()?;
         let seconds = number * unit;
-        (seconds.is_finite() && seconds >= 0.0)
-            .then(|| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())))
+        (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
     };
     if let Some(wait) = text("retry-after-ms").and_then(|text| seconds(text, 0.001)) {
         return Some(wait);
@@ -194,8 +275,16 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         const DATE: jiff::fmt::rfc2822::DateTimeParser =
             jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true);
         let date = SystemTime::from(DATE.parse_timestamp(text).ok()?);
-        date.duration_since(now).ok().map(|wait| wait.min(LONGEST_WAIT))
+        date.duration_since(now).ok().map(|wait| wait.min(FAR))
     })
+}
+
+/// When to come back, where a vendor says so inside the error: `{"retryDelay": "28s"}` among its details.
+fn retry_delay(value: &Value) -> Option<Duration> {
+    let details = value.get("details")?.as_array()?;
+    let text = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
+    (seconds.is_finite() && seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
 }
 
 fn error(kind: ProviderErrorKind, message: String, status: Option<u16>) -> ProviderError {
@@ -283,6 +372,24 @@ mod tests {
             "overloaded",
         );
         check(302, "", &K::InvalidResponse, "");
+        let google = |code: u16, message: &str| format!(r#"[{{"error":{{"code":{code},"message":"{message}"}}}}]"#);
+        check(400, &google(400, "API key not valid. Pass a valid one."), &K::Authentication, "not valid");
+        check(404, &google(404, "models/x is not found"), &K::ModelNotFound, "models/x");
+        let long = "The input token count (9) exceeds the maximum number of tokens allowed (8).";
+        check(400, &google(400, long), &K::ContextLength, "allowed (8)");
+        let wait = r#"{"error":{"code":429,"message":"quota","details":[{"@type":"x"},{"retryDelay":"28.5s"}]}}"#;
+        check(429, wait, &K::RateLimited { retry_after: Some(Duration::from_millis(28_500)) }, "quota");
+        let never = r#"{"error":{"message":"quota","details":[{"retryDelay":"-1s"}]}}"#;
+        check(429, never, &K::RateLimited { retry_after: None }, "quota");
+    }
+
+    #[test]
+    fn a_body_that_is_an_error_says_so_alone_or_in_a_list() {
+        let kind = |body: &str| in_body(body.as_bytes()).map(|err| err.kind.word());
+        assert_eq!(kind(r#"{"error":{"code":503,"message":"x"}}"#), Some("unavailable"));
+        assert_eq!(kind(r#"[{"candidates":[]},{"error":{"code":429,"message":"x"}}]"#), Some("rate_limited"));
+        assert_eq!(kind(r#"[{"error":null}]"#), None);
+        assert_eq!((kind("[]"), kind("half {"), kind("7")), (None, None, None));
     }
 
     #[test]
@@ -291,6 +398,8 @@ mod tests {
         assert_eq!(in_stream("overloaded_error", "", "x").kind, K::Unavailable { retry_after: None });
         assert_eq!(in_stream("rate_limit_error", "", "x").kind, K::RateLimited { retry_after: None });
         assert_eq!(in_stream("invalid_request_error", "", "prompt is too long").kind, K::ContextLength);
+        assert_eq!(in_stream("", "invalid_prompt", "x").kind, K::InvalidRequest);
+        assert_eq!(in_stream("", "server_error", "x").kind, K::Unavailable { retry_after: None });
         let value = serde_json::json!({ "code": 502, "message": "upstream", "metadata": { "raw": "why" } });
         let err = from_error_value(&value);
         assert_eq!((err.kind, err.status), (K::Unavailable { retry_after: None }, Some(502)));
@@ -309,12 +418,25 @@ mod tests {
         check("retry-after", "0.5", Some(500));
         check("retry-after", "-3", None);
         check("retry-after", "1e400", None);
-        check("retry-after", "999999999999", Some(300_000));
+        check("retry-after", "999999999999", Some(31_536_000_000));
         check("retry-after", "soon", None);
-        check("retry-after", "Fri, 31 Dec 2999 23:59:59 GMT", Some(300_000));
+        check("retry-after", "Fri, 31 Dec 2999 23:59:59 GMT", Some(31_536_000_000));
         check("retry-after", "Fri, 15 Jan 2027 08:00:10 GMT", Some(10_000));
         check("retry-after", "Fri, 15 Jan 2010 08:00:10 GMT", None);
         check("retry-after-ms", "1500", Some(1_500));
+    }
+
+    #[test]
+    fn a_wait_too_long_to_begin_is_told() {
+        let says = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, value.parse().unwrap());
+            from_status(429, &headers, b"{\"error\":\"slow\"}", now()).message
+        };
+        assert_eq!(says("300"), "slow");
+        assert_eq!(says("5400"), "slow; it asks to come back in 90 minutes");
+        assert_eq!(says("90000"), "slow; it asks to come back in 25 hours");
+        assert_eq!(says("Fri, 31 Dec 2999 23:59:59 GMT"), "slow; it asks to come back in more than 365 days");
     }
 
     #[test]

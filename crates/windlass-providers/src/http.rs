@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use reqwest::header::{HeaderMap, LOCATION};
+use futures_util::{Stream, StreamExt};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Method, Url};
 use tokio::time::{Instant, Sleep};
 
+use crate::cassette::{Asked, Label, Player, Recorder, Recording};
 use crate::tls;
 
 const MAX_REDIRECTS: usize = 3;
@@ -133,6 +134,9 @@ pub enum HttpError {
         /// Where to, and why not.
         detail: String,
     },
+    /// The cassette that is played holds another exchange.
+    #[error("{0}")]
+    Cassette(String),
 }
 
 impl HttpError {
@@ -150,7 +154,8 @@ impl HttpError {
             | Self::Tls { .. }
             | Self::Malformed { .. }
             | Self::TooLarge { .. }
-            | Self::Redirect { .. } => false,
+            | Self::Redirect { .. }
+            | Self::Cassette(_) => false,
         }
     }
 }
@@ -162,6 +167,15 @@ pub struct Http {
     connect_timeout: Duration,
     idle_timeout: Duration,
     max_body: u64,
+    tape: Tape,
+}
+
+/// What stands beside the network, or in its place.
+#[derive(Debug, Clone)]
+enum Tape {
+    None,
+    Record(Recorder, Label),
+    Play(Player),
 }
 
 /// The head of an answer, with its body still to be read.
@@ -202,7 +216,28 @@ impl Http {
             connect_timeout: options.connect_timeout,
             idle_timeout: options.idle_timeout,
             max_body: options.max_body,
+            tape: Tape::None,
         })
+    }
+
+    /// Takes down every exchange.
+    #[must_use]
+    pub fn recording(self, recorder: Recorder) -> Self {
+        Self { tape: Tape::Record(recorder, Label::default()), ..self }
+    }
+
+    /// Plays what was taken down and connects to nothing.
+    #[must_use]
+    pub fn playing(self, player: Player) -> Self {
+        Self { tape: Tape::Play(player), ..self }
+    }
+
+    /// Says whom this client asks, for what is taken down.
+    pub(crate) fn labelled(mut self, whom: Label) -> Self {
+        if let Tape::Record(_, label) = &mut self.tape {
+            *label = whom;
+        }
+        self
     }
 
     /// Sends a body and waits for the head of the answer.
@@ -222,6 +257,10 @@ impl Http {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<HttpResponse, HttpError> {
+        let asked = Asked { method: &method, url, body: &body };
+        if let Tape::Play(player) = &self.tape {
+            return self.played(player, &asked);
+        }
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let host = host_of(&url);
@@ -234,26 +273,40 @@ impl Http {
                 }
             };
             if !response.status().is_redirection() {
-                return Ok(self.response(response, host));
+                return Ok(self.response(response, host, &asked));
             }
             url = next_hop(&url, &response)?;
         }
         Err(HttpError::Redirect { host: host_of(&url), detail: format!("more than {MAX_REDIRECTS} times") })
     }
 
-    fn response(&self, mut response: reqwest::Response, host: String) -> HttpResponse {
-        HttpResponse {
-            status: response.status().as_u16(),
-            headers: std::mem::take(response.headers_mut()),
-            body: HttpBody {
-                stream: Box::pin(response.bytes_stream()),
-                http: self.clone(),
-                host,
-                read: 0,
-                idle: None,
-                done: false,
-            },
+    fn response(&self, mut response: reqwest::Response, host: String, asked: &Asked<'_>) -> HttpResponse {
+        let (status, headers) = (response.status().as_u16(), std::mem::take(response.headers_mut()));
+        let recording = match &self.tape {
+            Tape::Record(recorder, label) => {
+                let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                Some(recorder.start(label, asked, status, content_type.unwrap_or_default()))
+            }
+            Tape::None | Tape::Play(_) => None,
+        };
+        let (http, peer) = (self.clone(), host.clone());
+        let stream = response.bytes_stream().map(move |piece| piece.map_err(|err| http.classify(&err, &peer)));
+        HttpResponse { status, headers, body: self.body(Box::pin(stream), host, recording) }
+    }
+
+    fn played(&self, player: &Player, asked: &Asked<'_>) -> Result<HttpResponse, HttpError> {
+        let answer = player.answer(asked).map_err(HttpError::Cassette)?;
+        let mut headers = HeaderMap::new();
+        if let Ok(content_type) = HeaderValue::from_str(&answer.content_type) {
+            headers.insert(CONTENT_TYPE, content_type);
         }
+        let stream = futures_util::stream::iter([Ok(Bytes::from(answer.body))]);
+        let body = self.body(Box::pin(stream), "the cassette".to_owned(), None);
+        Ok(HttpResponse { status: answer.status, headers, body })
+    }
+
+    fn body(&self, stream: Pieces, host: String, recording: Option<Recording>) -> HttpBody {
+        HttpBody { stream, http: self.clone(), host, read: 0, idle: None, done: false, recording }
     }
 
     /// Names what went wrong. The libraries below give few types, so their words decide where a type is missing.
@@ -286,15 +339,18 @@ impl Http {
     }
 }
 
+type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, HttpError>> + Send>>;
+
 /// The body of an answer, piece by piece.
 pub struct HttpBody {
-    stream: Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>,
+    stream: Pieces,
     http: Http,
     host: String,
     read: u64,
     /// Runs only while nothing is there to be read.
     idle: Option<Pin<Box<Sleep>>>,
     done: bool,
+    recording: Option<Recording>,
 }
 
 impl std::fmt::Debug for HttpBody {
@@ -322,9 +378,14 @@ impl HttpBody {
                 }
                 Ok(bytes)
             }
-            Err(err) => Err(self.http.classify(&err, &self.host)),
+            Err(err) => Err(err),
         });
         self.done = !matches!(result, Some(Ok(_)));
+        match (&mut self.recording, &result) {
+            (Some(recording), Some(Ok(piece))) => recording.take(piece),
+            (Some(recording), None) => recording.end(),
+            _ => {}
+        }
         Poll::Ready(result)
     }
 

@@ -130,7 +130,7 @@ fn dripping(pauses: &[u64]) -> HttpBody {
         tokio::time::sleep(Duration::from_secs(pauses.next()?)).await;
         Some((Ok(Bytes::from_static(b"x")), pauses))
     });
-    HttpBody { stream: Box::pin(stream), http: http(|_| ()), host: "h".into(), read: 0, idle: None, done: false }
+    http(|_| ()).body(Box::pin(stream), "h".into(), None)
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,6 +35,8 @@ pub fn table_date() -> &'static str {
 /// The facts of a vendor's model; the longest matching name wins.
 #[must_use]
 pub fn lookup(vendor: &str, model: &str) -> Option<ModelFacts> {
+    // The same vendor by another door.
+    let vendor = if vendor == "openai-chat" { "openai" } else { vendor };
     // Numbers are read on the lines that are meant, and on no others.
     let meant = |line: &&str| {
         let name =
@@ -100,6 +102,10 @@ mod tests {
         check("openai", "gpt-5-2025-08-07", Some(1_250_000));
         check("openai", "gpt-5.9", None);
         check("openai", "claude-opus-4-5", None);
+        check("openai-chat", "gpt-5-mini", Some(250_000));
+        check("gemini", "gemini-2.5-flash-lite", Some(100_000));
+        check("gemini", "gemini-3.1-pro-preview", Some(4_000_000));
+        check("gemini", "gemini-2.5", None);
         check("open", "gpt-5", None);
         check("openrouter", "anthropic/claude-sonnet-4.5:beta", Some(3_000_000));
         check("anthropic", "", None);

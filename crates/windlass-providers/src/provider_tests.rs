@@ -22,7 +22,7 @@ fn provider(id: &str, url: &str, change: impl FnOnce(&mut HttpOptions)) -> WireP
     let options = ProviderOptions {
         base_url: Some(url.to_owned()),
         key: Some(KEY.to_owned().into()),
-        http: Http::new(&options).unwrap(),
+        ..ProviderOptions::new(Http::new(&options).unwrap())
     };
     WireProvider::new(*vendor(id).unwrap(), options).unwrap()
 }
@@ -64,7 +64,7 @@ fn text(chunks: &[Chunk]) -> String {
 #[tokio::test]
 async fn an_answer_arrives_and_the_connection_is_used_for_the_next_step() {
     let server = Server::saying(event_stream(&[&delta("hel"), &delta("lo"), STOP])).await;
-    let provider = provider("openai", &server.url, |_| ());
+    let provider = provider("openai-chat", &server.url, |_| ());
     for _ in 0..5 {
         let (chunks, err) = ask(&provider).await;
         assert_eq!((text(&chunks).as_str(), chunks.last(), err), ("hello", Some(&Chunk::End(EndReason::Done)), None));
@@ -73,7 +73,7 @@ async fn an_answer_arrives_and_the_connection_is_used_for_the_next_step() {
     let request = &server.requests()[0];
     assert!(request.starts_with("POST /chat/completions HTTP/1.1\r\n"), "{request}");
     assert!(request.contains(&format!("authorization: Bearer {KEY}")) && request.contains("\"stream\":true"));
-    assert_eq!(provider.name(), "openai");
+    assert_eq!(provider.name(), "openai-chat");
     assert!(!format!("{provider:?}").contains(KEY));
 }
 
@@ -90,16 +90,55 @@ async fn the_messages_protocol_sends_its_headers() {
 }
 
 #[tokio::test]
+async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_come_in_a_list() {
+    let events =
+        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
+    let server = Server::saying(event_stream(&[events])).await;
+    let (chunks, err) = ask(&provider("gemini", &server.url, |_| ())).await;
+    assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
+    let request = &server.requests()[0];
+    assert!(request.starts_with("POST /v1beta/models/m:streamGenerateContent?alt=sse HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains(&format!("x-goog-api-key: {KEY}")) && !request.contains("authorization"));
+
+    let list = "[{\"error\":{\"code\":503,\"message\":\"try later\",\"status\":\"UNAVAILABLE\"}}]";
+    for kind in ["application/json", "text/event-stream"] {
+        let server = Server::saying(vec![whole(200, &format!("Content-Type: {kind}\r\n"), list)]).await;
+        let (_, err) = ask(&provider("gemini", &server.url, |_| ())).await;
+        assert_eq!(err.unwrap().kind, ProviderErrorKind::Unavailable { retry_after: None }, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn the_responses_protocol_stores_nothing_and_says_what_it_cannot_wish_for() {
+    let events = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\n\
+                  data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
+    let server = Server::saying(event_stream(&[events])).await;
+    let (chunks, err) = ask(&provider("openai", &server.url, |_| ())).await;
+    assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
+    let request = &server.requests()[0];
+    assert!(request.starts_with("POST /responses HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains("\"store\":false") && request.contains("\"prompt_cache_key\":\"windlass-"), "{request}");
+
+    let (tools, options) = (ToolSet::default(), Sampling { stop: vec!["END".into()], ..Sampling::default() });
+    let history = [Entry::new(Message::user("hello"))];
+    let request =
+        Request { model: "m", system: "", history: &history, tools: &tools, max_output: 9, options: &options };
+    let openai = provider("openai", &server.url, |_| ());
+    let first = openai.stream(request).next().await.unwrap().unwrap();
+    assert!(matches!(&first, Chunk::Unknown(text) if text.contains("stop sequences")), "{first:?}");
+}
+
+#[tokio::test]
 async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited_for() {
     let many: String = (0..1_000).map(|_| delta("abcd")).collect();
     let server = Server::saying(event_stream(&[&many, STOP])).await;
-    let (chunks, _) = ask(&provider("openai", &server.url, |_| ())).await;
+    let (chunks, _) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!(text(&chunks).len(), 4_000);
     assert!(chunks.len() < 50, "{} chunks", chunks.len());
 
     // The first piece comes out although the server never goes on.
     let server = Server::saying(vec![stream_head(), chunk(delta("first")), Act::Hang]).await;
-    let provider = provider("openai", &server.url, |_| ());
+    let provider = provider("openai-chat", &server.url, |_| ());
     let (tools, options) = (ToolSet::default(), Sampling::default());
     let request = Request { model: "m", system: "", history: &[], tools: &tools, max_output: 9, options: &options };
     let mut stream = provider.stream(request);
@@ -109,7 +148,7 @@ async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited
 #[tokio::test]
 async fn a_body_that_stays_open_after_the_end_does_not_hold_the_answer() {
     let server = Server::saying(vec![stream_head(), chunk(delta("x") + STOP), Act::Hang]).await;
-    let (chunks, err) = ask(&provider("openai", &server.url, |_| ())).await;
+    let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!((chunks, err), (vec![Chunk::Text("x".into()), Chunk::End(EndReason::Done)], None));
 }
 
@@ -118,7 +157,7 @@ async fn check_failure(acts: Vec<Act>, kind: ProviderErrorKind, says: &str, kept
     let hangs = acts.iter().any(|act| matches!(act, Act::Hang));
     let idle = Duration::from_millis(if hangs { 200 } else { 60_000 });
     let server = Server::saying(acts).await;
-    let (chunks, err) = ask(&provider("openai", &server.url, |o| o.idle_timeout = idle)).await;
+    let (chunks, err) = ask(&provider("openai-chat", &server.url, |o| o.idle_timeout = idle)).await;
     let err = err.unwrap_or_else(|| panic!("no error for {says:?}"));
     assert_eq!(err.kind, kind, "{err}");
     assert!(err.to_string().contains(says), "{err} does not say {says:?}");
@@ -186,7 +225,7 @@ async fn cuts_keep_the_text_so_far_and_are_network_errors() {
 async fn a_connection_that_breaks_after_the_reason_has_lost_nothing() {
     let reason = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
     let server = Server::saying(vec![stream_head(), chunk(delta("all")), chunk(reason), Act::Close]).await;
-    let (chunks, err) = ask(&provider("openai", &server.url, |_| ())).await;
+    let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!((chunks, err), (vec![Chunk::Text("all".into()), Chunk::End(EndReason::Done)], None));
 }
 
@@ -206,7 +245,7 @@ async fn a_million_empty_deltas_cost_no_memory_and_end() {
     acts.extend((0..10).map(|_| chunk(&block)));
     acts.extend([chunk(STOP), last_chunk()]);
     let server = Server::saying(acts).await;
-    let (chunks, err) = ask(&provider("openai", &server.url, |_| ())).await;
+    let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!((chunks, err), (vec![Chunk::End(EndReason::Done)], None));
 }
 
@@ -215,20 +254,20 @@ fn a_provider_that_cannot_work_is_refused_with_the_variable_to_set() {
     let options = |base: Option<&str>, key: Option<&str>| ProviderOptions {
         base_url: base.map(str::to_owned),
         key: key.map(|key| key.to_owned().into()),
-        http: Http::new(&HttpOptions::default()).unwrap(),
+        ..ProviderOptions::new(Http::new(&HttpOptions::default()).unwrap())
     };
     let refuse =
         |id: &str, base, key| WireProvider::new(*vendor(id).unwrap(), options(base, key)).unwrap_err().to_string();
     assert_eq!(refuse("anthropic", None, None), "no key for `anthropic`: set ANTHROPIC_API_KEY");
     assert_eq!(refuse("anthropic", None, Some(" ")), "no key for `anthropic`: set ANTHROPIC_API_KEY");
     assert_eq!(refuse("openai-compatible", None, None), "`openai-compatible` needs a base URL");
-    assert!(refuse("openai", None, Some("a\u{7}b")).contains("the key holds characters"));
-    assert!(refuse("openai", Some("ftp://x"), None).contains("not `ftp:`"));
+    assert!(refuse("openai-chat", None, Some("a\u{7}b")).contains("the key holds characters"));
+    assert!(refuse("openai-chat", Some("ftp://x"), None).contains("not `ftp:`"));
     let local = WireProvider::new(*vendor("ollama").unwrap(), options(None, None)).unwrap();
     assert_eq!(local.facts("qwen3").price, Some(Price::FREE));
     let own =
         WireProvider::new(*vendor("openai-compatible").unwrap(), options(Some("http://localhost:1"), None)).unwrap();
     assert_eq!(own.facts("x").price, Some(Price::FREE));
-    let paid = WireProvider::new(*vendor("openai").unwrap(), options(None, Some("k"))).unwrap();
+    let paid = WireProvider::new(*vendor("openai-chat").unwrap(), options(None, Some("k"))).unwrap();
     assert_eq!((paid.facts("gpt-4o").price.unwrap().input, paid.facts("unheard-of").price), (2_500_000, None));
 }

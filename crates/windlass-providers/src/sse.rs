@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use crate::framing::{Event, FramingError, MOST, text};
+
 /// Caps that bound the memory one stream can take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SseLimits {
@@ -15,28 +17,8 @@ pub struct SseLimits {
 
 impl Default for SseLimits {
     fn default() -> Self {
-        Self { line: 16 << 20, event: 16 << 20 }
+        Self { line: MOST, event: MOST }
     }
-}
-
-/// Why a stream cannot be read on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SseError {
-    /// A line passed [`SseLimits::line`].
-    #[error("a line of the event stream is longer than {0} bytes")]
-    LineTooLong(usize),
-    /// An event passed [`SseLimits::event`].
-    #[error("an event of the stream is larger than {0} bytes")]
-    EventTooLarge(usize),
-}
-
-/// One dispatched event. It lives as long as the call that hands it over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SseEvent<'a> {
-    /// The `event` field; `message` when the stream gave none.
-    pub name: Cow<'a, str>,
-    /// The `data` lines joined by line feeds; invalid UTF-8 is replaced, as the format demands.
-    pub data: Cow<'a, str>,
 }
 
 /// The decoder of one stream.
@@ -55,7 +37,7 @@ pub struct SseDecoder {
     skip_line_feed: bool,
     /// The first line is behind us, so a byte-order mark is no longer looked for.
     started: bool,
-    failed: Option<SseError>,
+    failed: Option<FramingError>,
 }
 
 /// Where the pieces of the event under construction are while one push is being read.
@@ -84,13 +66,13 @@ impl SseDecoder {
     /// Reads the next bytes and hands each finished event to `on_event`.
     ///
     /// An error ends the stream for good: later pushes return it again.
-    pub fn push<E: From<SseError>>(
+    pub fn push<E: From<FramingError>>(
         &mut self,
         bytes: &[u8],
-        mut on_event: impl FnMut(SseEvent<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(failed) = self.failed {
-            return Err(failed.into());
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone().into());
         }
         let mut rest = bytes;
         let mut held = Borrowed::default();
@@ -121,12 +103,12 @@ impl SseDecoder {
     ///
     /// The format would drop that event; several servers end without the blank line, and its reader can tell a
     /// complete document from a cut one.
-    pub fn finish<E: From<SseError>>(
+    pub fn finish<E: From<FramingError>>(
         &mut self,
-        mut on_event: impl FnMut(SseEvent<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(failed) = self.failed {
-            return Err(failed.into());
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone().into());
         }
         let mut held = Borrowed::default();
         if !self.partial.is_empty() {
@@ -136,10 +118,10 @@ impl SseDecoder {
     }
 
     /// Runs the line that was collected in `partial`; what it says is copied, because the buffer is used again.
-    fn partial_line<E: From<SseError>>(
+    fn partial_line<E: From<FramingError>>(
         &mut self,
         held: &mut Borrowed<'_>,
-        on_event: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.keep(held);
         *held = Borrowed::default();
@@ -152,18 +134,18 @@ impl SseDecoder {
         Ok(())
     }
 
-    fn line<'a, E: From<SseError>>(
+    fn line<'a, E: From<FramingError>>(
         &mut self,
         mut line: &'a [u8],
         held: &mut Borrowed<'a>,
-        on_event: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if !self.started {
             self.started = true;
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
         if line.len() > self.limits.line {
-            return Err(self.fail(SseError::LineTooLong(self.limits.line)).into());
+            return Err(self.fail(FramingError::LineTooLong(self.limits.line)).into());
         }
         if line.is_empty() {
             return self.dispatch(held, on_event);
@@ -187,7 +169,7 @@ impl SseDecoder {
         Ok(())
     }
 
-    fn data_line<'a>(&mut self, value: &'a [u8], held: &mut Borrowed<'a>) -> Result<(), SseError> {
+    fn data_line<'a>(&mut self, value: &'a [u8], held: &mut Borrowed<'a>) -> Result<(), FramingError> {
         if !self.has_data {
             self.has_data = true;
             held.data = Some(value);
@@ -202,16 +184,16 @@ impl SseDecoder {
         Ok(())
     }
 
-    fn dispatch<E: From<SseError>>(
+    fn dispatch<E: From<FramingError>>(
         &mut self,
         held: &mut Borrowed<'_>,
-        on_event: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let had_data = std::mem::take(&mut self.has_data);
         let Borrowed { data, name } = std::mem::take(held);
         let result = if had_data {
             let name = name.unwrap_or(&self.name);
-            on_event(SseEvent {
+            on_event(Event {
                 name: if name.is_empty() { Cow::Borrowed("message") } else { text(name) },
                 data: text(data.unwrap_or(&self.data)),
             })
@@ -235,37 +217,29 @@ impl SseDecoder {
         }
     }
 
-    fn grow_partial(&mut self, bytes: &[u8]) -> Result<(), SseError> {
+    fn grow_partial(&mut self, bytes: &[u8]) -> Result<(), FramingError> {
         // A mark at the start of the stream is not part of the line; it is stripped when the line is read.
         let allowed = self.limits.line + if self.started { 0 } else { 3 };
         if self.partial.len() + bytes.len() > allowed {
-            return Err(self.fail(SseError::LineTooLong(self.limits.line)));
+            return Err(self.fail(FramingError::LineTooLong(self.limits.line)));
         }
         self.partial.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn check_event(&mut self, size: usize) -> Result<(), SseError> {
+    fn check_event(&mut self, size: usize) -> Result<(), FramingError> {
         if size > self.limits.event {
-            return Err(self.fail(SseError::EventTooLarge(self.limits.event)));
+            return Err(self.fail(FramingError::EventTooLarge(self.limits.event)));
         }
         Ok(())
     }
 
     /// Remembers the failure and frees what was collected.
-    fn fail(&mut self, error: SseError) -> SseError {
-        self.failed = Some(error);
+    fn fail(&mut self, error: FramingError) -> FramingError {
+        self.failed = Some(error.clone());
         self.partial = Vec::new();
         self.data = Vec::new();
         error
-    }
-}
-
-/// The bytes as text. Valid text, nearly all there is, goes through the fast check and stays borrowed.
-fn text(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => String::from_utf8_lossy(bytes),
     }
 }
 
@@ -277,12 +251,15 @@ mod tests {
 
     type Seen = Vec<(String, String)>;
 
-    fn decode_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: SseLimits) -> (Seen, Option<SseError>) {
+    fn decode_pieces<'a>(
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+        limits: SseLimits,
+    ) -> (Seen, Option<FramingError>) {
         let mut decoder = SseDecoder::new(limits);
         let mut seen = Seen::new();
-        let mut take = |event: SseEvent<'_>| {
+        let mut take = |event: Event<'_>| {
             seen.push((event.name.into_owned(), event.data.into_owned()));
-            Ok::<(), SseError>(())
+            Ok::<(), FramingError>(())
         };
         for piece in pieces {
             if let Err(error) = decoder.push(piece, &mut take) {
@@ -351,7 +328,9 @@ mod tests {
     #[test]
     fn id_and_retry_are_kept_for_the_reader() {
         let mut decoder = SseDecoder::default();
-        decoder.push(b"id: 7\nretry: 1500\ndata: a\n\nid: x\0y\nretry: 9s\n\n", |_| Ok::<(), SseError>(())).unwrap();
+        decoder
+            .push(b"id: 7\nretry: 1500\ndata: a\n\nid: x\0y\nretry: 9s\n\n", |_| Ok::<(), FramingError>(()))
+            .unwrap();
         assert_eq!((decoder.last_id(), decoder.retry_ms()), ("7", Some(1500)));
     }
 
@@ -362,7 +341,7 @@ mod tests {
         decoder
             .push(b"event: e\ndata: abc\n\ndata: def\n\n", |event| {
                 borrowed += usize::from(matches!((&event.name, &event.data), (Cow::Borrowed(_), Cow::Borrowed(_))));
-                Ok::<(), SseError>(())
+                Ok::<(), FramingError>(())
             })
             .unwrap();
         assert_eq!(borrowed, 2);
@@ -374,13 +353,13 @@ mod tests {
         let long = [b"data: ok\n\ndata: ".as_slice(), &[b'x'; 11], b"\n\n"].concat();
         let many = b"data: 1234567890\ndata: 1234567890\n\n";
         for size in 1..long.len() {
-            assert_eq!(decode_pieces(long.chunks(size), limits).1, Some(SseError::LineTooLong(16)));
+            assert_eq!(decode_pieces(long.chunks(size), limits).1, Some(FramingError::LineTooLong(16)));
         }
         for size in 1..many.len() {
-            assert_eq!(decode_pieces(many.chunks(size), limits).1, Some(SseError::EventTooLarge(20)));
+            assert_eq!(decode_pieces(many.chunks(size), limits).1, Some(FramingError::EventTooLarge(20)));
         }
         let mut decoder = SseDecoder::new(limits);
-        let mut ignore = |_: SseEvent<'_>| Ok::<(), SseError>(());
+        let mut ignore = |_: Event<'_>| Ok::<(), FramingError>(());
         assert!(decoder.push(&[b'x'; 40], &mut ignore).is_err());
         assert!(decoder.push(b"data: a\n\n", &mut ignore).is_err());
     }

@@ -2,6 +2,7 @@
 //! no code. Nothing in this file acts.
 
 use crate::auth::Auth;
+use crate::probe::Probe;
 use crate::protocol::{MaxTokensField, Protocol, Quirks, ReasoningBack};
 
 /// Somebody who serves models.
@@ -13,27 +14,77 @@ pub struct Vendor {
     pub protocol: Protocol,
     /// Its address; `None` where the person has to give one.
     pub base_url: Option<&'static str>,
+    /// Path and query of its requests, where they are not the protocol's.
+    pub path: Option<&'static str>,
+    /// Values that its address needs.
+    pub settings: &'static [Setting],
     /// How the key travels.
     pub auth: Auth,
     /// The environment variable that usually holds the key; `None` where no key is needed.
     pub key_env: Option<&'static str>,
     /// It runs on the person's own machine: no key, no price.
     pub local: bool,
+    /// How it is asked about a model.
+    pub probe: Probe,
+    /// The path of its list of models.
+    pub list: Option<&'static str>,
     /// What it does differently.
     pub quirks: Quirks,
+}
+
+/// A value in a vendor's address that the person gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Its place in the address, and its name in the configuration.
+    pub name: &'static str,
+    /// The environment variable that usually holds it.
+    pub env: &'static str,
+    /// What it is when nobody says.
+    pub default: Option<&'static str>,
 }
 
 const CHAT: Vendor = Vendor {
     id: "openai-compatible",
     protocol: Protocol::OpenAiChat,
     base_url: None,
+    path: None,
+    settings: &[],
     auth: Auth::Bearer,
     key_env: None,
     local: false,
+    probe: Probe::None,
+    list: Some("/models"),
     quirks: Quirks { think_tags: true, ..Quirks::NONE },
 };
 
 const LOCAL: Vendor = Vendor { local: true, ..CHAT };
+
+const BEDROCK: Vendor = Vendor {
+    id: "bedrock",
+    protocol: Protocol::BedrockAnthropic,
+    base_url: Some("https://bedrock-runtime.{region}.amazonaws.com"),
+    settings: &[Setting { name: "region", env: "AWS_REGION", default: Some("us-east-1") }],
+    auth: Auth::SigV4("bedrock"),
+    key_env: Some("AWS_BEARER_TOKEN_BEDROCK"),
+    list: None,
+    quirks: Quirks::NONE,
+    ..CHAT
+};
+
+const VERTEX: Vendor = Vendor {
+    id: "vertex",
+    protocol: Protocol::VertexAnthropic,
+    base_url: Some("https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}"),
+    settings: &[
+        Setting { name: "region", env: "GOOGLE_CLOUD_LOCATION", default: Some("us-east5") },
+        Setting { name: "project", env: "GOOGLE_CLOUD_PROJECT", default: None },
+    ],
+    // What `gcloud auth print-access-token` prints.
+    key_env: Some("GOOGLE_OAUTH_ACCESS_TOKEN"),
+    list: None,
+    quirks: Quirks::NONE,
+    ..CHAT
+};
 
 /// All vendors, in the order they are listed.
 pub const VENDORS: &[Vendor] = &[
@@ -43,16 +94,54 @@ pub const VENDORS: &[Vendor] = &[
         base_url: Some("https://api.anthropic.com"),
         auth: Auth::Header("x-api-key"),
         key_env: Some("ANTHROPIC_API_KEY"),
+        list: Some("/v1/models"),
         quirks: Quirks::NONE,
         ..CHAT
     },
     Vendor {
         id: "openai",
+        protocol: Protocol::OpenAiResponses,
+        base_url: Some("https://api.openai.com/v1"),
+        key_env: Some("OPENAI_API_KEY"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+    Vendor {
+        id: "openai-chat",
         base_url: Some("https://api.openai.com/v1"),
         key_env: Some("OPENAI_API_KEY"),
         quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
         ..CHAT
     },
+    Vendor {
+        id: "gemini",
+        protocol: Protocol::Gemini,
+        base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
+        auth: Auth::Header("x-goog-api-key"),
+        key_env: Some("GEMINI_API_KEY"),
+        quirks: Quirks::NONE,
+        ..CHAT
+    },
+    Vendor {
+        id: "azure",
+        // The deployment's name stands in the place of the model's.
+        path: Some("/openai/deployments/{model}/chat/completions?api-version={api_version}"),
+        settings: &[Setting { name: "api_version", env: "AZURE_OPENAI_API_VERSION", default: Some("2024-10-21") }],
+        auth: Auth::Header("api-key"),
+        key_env: Some("AZURE_OPENAI_API_KEY"),
+        list: None,
+        quirks: Quirks { max_tokens: MaxTokensField::MaxCompletionTokens, ..Quirks::NONE },
+        ..CHAT
+    },
+    VERTEX,
+    Vendor {
+        id: "vertex-gemini",
+        protocol: Protocol::Gemini,
+        path: Some("/publishers/google/models/{model}:streamGenerateContent?alt=sse"),
+        ..VERTEX
+    },
+    BEDROCK,
+    Vendor { id: "bedrock-converse", protocol: Protocol::BedrockConverse, ..BEDROCK },
     Vendor {
         id: "openrouter",
         base_url: Some("https://openrouter.ai/api/v1"),
@@ -71,7 +160,8 @@ pub const VENDORS: &[Vendor] = &[
         id: "deepseek",
         base_url: Some("https://api.deepseek.com/v1"),
         key_env: Some("DEEPSEEK_API_KEY"),
-        quirks: Quirks { reasoning_back: ReasoningBack::Content, ..Quirks::NONE },
+        // It knows JSON, but no schema.
+        quirks: Quirks { reasoning_back: ReasoningBack::Content, json_schema: false, ..Quirks::NONE },
         ..CHAT
     },
     Vendor {
@@ -84,21 +174,39 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "xai",
+        protocol: Protocol::OpenAiResponses,
         base_url: Some("https://api.x.ai/v1"),
         key_env: Some("XAI_API_KEY"),
         quirks: Quirks::NONE,
         ..CHAT
     },
     Vendor { id: "together", base_url: Some("https://api.together.xyz/v1"), key_env: Some("TOGETHER_API_KEY"), ..CHAT },
-    Vendor { id: "ollama", base_url: Some("http://127.0.0.1:11434/v1"), ..LOCAL },
-    Vendor { id: "lmstudio", base_url: Some("http://127.0.0.1:1234/v1"), ..LOCAL },
-    Vendor { id: "llama.cpp", base_url: Some("http://127.0.0.1:8080/v1"), ..LOCAL },
-    Vendor { id: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), ..LOCAL },
+    Vendor {
+        id: "zhipu",
+        base_url: Some("https://open.bigmodel.cn/api/paas/v4"),
+        key_env: Some("ZHIPU_API_KEY"),
+        // It reports usage unasked.
+        quirks: Quirks { stream_usage: false, ..Quirks::NONE },
+        ..CHAT
+    },
+    Vendor { id: "litellm", key_env: Some("LITELLM_API_KEY"), ..CHAT },
+    Vendor {
+        id: "ollama",
+        protocol: Protocol::OllamaChat,
+        base_url: Some("http://127.0.0.1:11434"),
+        probe: Probe::OllamaShow,
+        list: Some("/api/tags"),
+        ..LOCAL
+    },
+    Vendor { id: "lmstudio", base_url: Some("http://127.0.0.1:1234/v1"), probe: Probe::LmStudio, ..LOCAL },
+    Vendor { id: "llama.cpp", base_url: Some("http://127.0.0.1:8080/v1"), probe: Probe::LlamaProps, ..LOCAL },
+    Vendor { id: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), probe: Probe::Models, ..LOCAL },
     CHAT,
     Vendor {
         id: "anthropic-compatible",
         protocol: Protocol::AnthropicMessages,
         auth: Auth::Header("x-api-key"),
+        list: Some("/v1/models"),
         quirks: Quirks::NONE,
         ..CHAT
     },
@@ -121,7 +229,11 @@ mod tests {
         for (at, vendor) in VENDORS.iter().enumerate() {
             assert!(VENDORS[..at].iter().all(|other| other.id != vendor.id), "{}", vendor.id);
             if let Some(base) = vendor.base_url {
-                let endpoint = Endpoint::new(base, vendor.protocol).unwrap();
+                let values =
+                    vendor.settings.iter().map(|it| (it.name.to_owned(), it.default.unwrap_or("x").to_owned()));
+                let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
+                let endpoint = Endpoint::with_path(base, path, &values.collect()).unwrap();
+                assert!(!endpoint.url("m").as_str().contains(['{', '%']), "{}", endpoint.url("m"));
                 assert_eq!(endpoint.is_loopback(), vendor.local, "{}", vendor.id);
                 assert_eq!(vendor.key_env.is_none(), vendor.local, "{}", vendor.id);
             }

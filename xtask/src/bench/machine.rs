@@ -15,8 +15,11 @@ pub(crate) fn describe(measured_in: &Path) -> Result<String> {
     let cpu = field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = said("uname", &["-sr"])?;
+    // What stands behind the number is a distribution's or a cloud's own business.
+    let kernel = kernel.split('-').next().unwrap_or_default();
     let path = measured_in.display().to_string();
-    let fs = said("stat", &["-f", "-c", "%T", &path]).unwrap_or_else(|_| "unknown".to_owned());
+    let fs = said("df", &["--output=fstype", &path]).unwrap_or_default();
+    let fs = fs.lines().last().unwrap_or("unknown");
     let rustc = said("rustc", &["--version"])?;
     let date = said("date", &["-u", "+%Y-%m-%d"])?;
     Ok(format!("Measured {date} on {cpu}, {cores} cores, {kernel}, file system {fs}, {rustc}, release profile."))

@@ -7,26 +7,41 @@ use windlass_host::secret::Credentials;
 use windlass_providers::models::{model_rows, table_date};
 use windlass_providers::{VENDORS, Vendor};
 
+use super::block_on;
 use crate::args::ModelsArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::view::plain;
 use crate::{exit, wire};
 
 pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::load(None)?;
     let credentials = Credentials::read(&settings.places.credentials_file())?;
+    let states: Vec<_> = VENDORS.iter().map(|vendor| (vendor, state(vendor, &settings, &credentials))).collect();
+    let asked = block_on(ask(&states, &settings, &credentials, args.ask))?;
     let mut text = String::new();
-    for vendor in VENDORS {
-        let state = state(vendor, &settings, &credentials);
+    for ((vendor, state), served) in states.into_iter().zip(asked) {
         if args.json {
-            let row = json!({ "vendor": vendor.id, "ready": state.is_ok(), "state": state.unwrap_or_else(|why| why) });
-            text.push_str(&format!("{row}\n"));
-        } else {
-            let (mark, why) = match state {
-                Ok(why) => ("ready  ", why),
-                Err(why) => ("missing", why),
+            let ready = state.is_ok() && !matches!(served, Some(Err(_)));
+            let (models, error) = match served {
+                Some(Ok(models)) => (Some(models), None),
+                Some(Err(why)) => (None, Some(why)),
+                None => (None, None),
             };
-            text.push_str(&format!("{:<21} {mark}  {why}\n", vendor.id));
+            let state = state.unwrap_or_else(|why| why);
+            let row = json!({ "vendor": vendor.id, "ready": ready, "state": state, "serves": models, "error": error });
+            text.push_str(&format!("{row}\n"));
+            continue;
+        }
+        let (mark, why) = match (state, &served) {
+            (Ok(why), Some(Err(err))) if vendor.local => ("absent ", format!("{why} ({err})")),
+            (Ok(why), Some(Err(err))) => ("failing", format!("{why} ({err})")),
+            (Ok(why), _) => ("ready  ", why),
+            (Err(why), _) => ("missing", why),
+        };
+        text.push_str(&format!("{:<21} {mark}  {}\n", vendor.id, plain(&why)));
+        for model in served.and_then(Result::ok).unwrap_or_default() {
+            text.push_str(&format!("  serves {}/{}\n", vendor.id, plain(&model)));
         }
     }
     if !args.json {
@@ -59,6 +74,27 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
     Ok(exit::printed(&text))
 }
 
+/// What servers say they serve: those on this machine, and with `all` every vendor that is set up. `None` was not asked.
+async fn ask(
+    states: &[(&Vendor, Result<String, String>)],
+    settings: &Settings,
+    credentials: &Credentials,
+    all: bool,
+) -> Result<Vec<Option<Result<Vec<String>, String>>>, Failure> {
+    let questions = states.iter().map(|(vendor, state)| async move {
+        if state.is_err() || !(vendor.local || all) {
+            return None;
+        }
+        let base = settings.layers.text(&Settings::named("providers", vendor.id, "base_url")).map(str::to_owned);
+        let provider = match wire::served(settings, vendor, base, credentials) {
+            Ok(provider) => provider,
+            Err(failure) => return Some(Err(failure.message())),
+        };
+        Some(provider.models().await.map_err(|err| err.to_string()))
+    });
+    Ok(futures_util::future::join_all(questions).await)
+}
+
 /// Whether a vendor can be asked, and with what.
 pub(super) fn state(vendor: &Vendor, settings: &Settings, credentials: &Credentials) -> Result<String, String> {
     let url = settings.layers.text(&Settings::named("providers", vendor.id, "base_url")).or(vendor.base_url);
@@ -68,6 +104,7 @@ pub(super) fn state(vendor: &Vendor, settings: &Settings, credentials: &Credenti
     }
     match (wire::key(settings, vendor, credentials), vendor.key_env) {
         (Some(_), _) => Ok(format!("a key is set; {url}")),
+        (None, _) if wire::aws_keys(vendor).is_some() => Ok(format!("signing keys are set; {url}")),
         (None, Some(env)) => Err(format!("no key: export {env}=…")),
         (None, None) => Ok(format!("{url}, without a key")),
     }

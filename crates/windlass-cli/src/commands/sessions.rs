@@ -41,6 +41,8 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
                 };
                 match &mut file {
                     Some(file) => file.write_all(text.as_bytes())?,
+                    // On a terminal, what a model said must not drive it; JSON escapes control characters itself.
+                    None if format == ExportFormat::Markdown => out::out(&plain(&text)),
                     None => out::out(&text),
                 }
                 if out::broken().is_some() {

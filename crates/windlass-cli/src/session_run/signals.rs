@@ -22,8 +22,9 @@ struct Shared {
 impl Signals {
     pub(crate) fn listen() -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let (interrupts, terminations) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        tokio::spawn(hear(shared.clone(), interrupts, terminations));
+        let heard = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        let [interrupts, terminations, hangups] = heard;
+        tokio::spawn(hear(shared.clone(), interrupts?, terminations?, hangups?));
         Ok(Self(shared))
     }
 
@@ -44,12 +45,14 @@ impl Shared {
     }
 }
 
-async fn hear(shared: Arc<Shared>, mut interrupts: Signal, mut terminations: Signal) {
+async fn hear(shared: Arc<Shared>, mut interrupts: Signal, mut terminations: Signal, mut hangups: Signal) {
     let mut told = false;
     loop {
         tokio::select! {
             heard = interrupts.recv() => if heard.is_none() { return },
             heard = terminations.recv() => if heard.is_none() { return },
+            // The terminal is gone: nobody sees what would follow.
+            heard = hangups.recv() => if heard.is_none() { return },
         }
         let run = shared.lock().clone();
         match run {

@@ -3,7 +3,7 @@
 use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::tool::Touch;
 
-use super::style::{Paint, Style, plain};
+use super::style::{Paint, Style, marked};
 use super::text::describe;
 
 /// Lines of a preview that are shown.
@@ -17,15 +17,15 @@ pub(crate) fn question(ask: &Ask) -> String {
     let mut text = String::new();
     match &ask.about {
         About::Approval(approval) => {
-            let call = describe(&approval.call);
+            let call = marked(&describe(&approval.call));
             text.push_str(&format!("{} {call}\n", paint.on(Style::Warning, "approve?")));
-            text.push_str(&format!("  because: {} ({})\n", plain(&approval.reason), plain(&approval.rule)));
+            text.push_str(&format!("  because: {} ({})\n", marked(&approval.reason), marked(&approval.rule)));
             for touch in approval.touches.iter().take(MAX_TOUCHES) {
-                text.push_str(&format!("  {}\n", plain(&touched(touch))));
+                text.push_str(&format!("  {}\n", marked(&touched(touch))));
             }
             text.push_str(&more(approval.touches.len(), MAX_TOUCHES, "things it touches"));
             if let Some(preview) = &approval.preview {
-                for line in plain(preview).lines().take(PREVIEW_LINES) {
+                for line in marked(preview).lines().take(PREVIEW_LINES) {
                     let style = match line.bytes().next() {
                         Some(b'+') => Style::Added,
                         Some(b'-') => Style::Removed,
@@ -38,15 +38,15 @@ pub(crate) fn question(ask: &Ask) -> String {
             match &approval.always {
                 Some(rule) => text.push_str(&format!(
                     "[y] once  [a] always for {}  [n] no, with a reason if you like: ",
-                    plain(rule)
+                    marked(rule)
                 )),
                 None => text.push_str("[y] once  [n] no, with a reason if you like: "),
             }
         }
         About::Question(question) => {
-            text.push_str(&format!("{} {}\n", paint.on(Style::Warning, "question:"), plain(&question.text)));
+            text.push_str(&format!("{} {}\n", paint.on(Style::Warning, "question:"), marked(&question.text)));
             for (at, option) in question.options.iter().enumerate() {
-                text.push_str(&format!("  {}. {}\n", at + 1, plain(option)));
+                text.push_str(&format!("  {}. {}\n", at + 1, marked(option)));
             }
             text.push_str("> ");
         }

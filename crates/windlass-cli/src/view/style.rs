@@ -56,9 +56,16 @@ pub(crate) fn plain(text: &str) -> String {
 fn safe(c: char) -> bool {
     match c {
         '\n' | '\t' => true,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}' => false,
+        // Characters that turn the direction of writing, that have no width, or that only tag others.
+        '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{200b}'..='\u{200f}' | '\u{61c}' | '\u{feff}' => false,
+        '\u{e0000}'..='\u{e007f}' => false,
         c => !c.is_control(),
     }
+}
+
+/// The same for what a person is asked to approve: what is taken out leaves a mark, so that nothing hides.
+pub(crate) fn marked(text: &str) -> String {
+    text.chars().map(|c| if safe(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// The first line of a text, cut to so many characters.
@@ -76,6 +83,11 @@ mod tests {
         let hostile = "a\u{1b}[31mb\u{1b}]0;title\u{7}c\rd\u{9b}2Je\u{7f}f\u{202e}g\u{0}h\ti\nj";
         let safe = plain(hostile);
         assert_eq!(safe, "a[31mb]0;titlecd2Jefgh\ti\nj");
+    }
+
+    #[test]
+    fn what_is_approved_hides_nothing() {
+        assert_eq!(marked("rm a\rls\u{200b}\u{202e}"), "rm a\u{fffd}ls\u{fffd}\u{fffd}");
     }
 
     #[test]

@@ -68,3 +68,17 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
     assert_eq!(kinds.iter().filter(|kind| *kind == "file_changed").count(), 2);
     assert_eq!(kinds.last().map(String::as_str), Some("run_finished"));
 }
+
+#[test]
+fn every_vendor_and_every_setting_is_documented() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let vendors = std::fs::read_to_string(format!("{docs}/vendors.md")).unwrap();
+    for vendor in windlass_providers::VENDORS {
+        assert!(vendors.contains(&format!("| `{}` |", vendor.id)), "docs/vendors.md does not list {}", vendor.id);
+    }
+    let place = Place::new();
+    for line in place.run(&["config", "keys"]).out.lines() {
+        let (name, doc) = line.split_once(' ').unwrap();
+        assert!(doc.trim().len() > 10, "{name} has no description");
+    }
+}

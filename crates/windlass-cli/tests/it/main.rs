@@ -1,8 +1,11 @@
 //! The real binary, in a home and a workspace of its own, on scripted models.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod cassette;
 mod codes;
+mod faults;
 mod help;
+mod json_action;
 mod place;
 mod sessions;
 mod terminal;

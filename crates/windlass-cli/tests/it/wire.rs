@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use crate::place::Place;
 
 /// Serves these bodies, one for each request, and gives back what it was asked.
-fn serve(bodies: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+pub(crate) fn serve(bodies: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || {
@@ -28,7 +28,7 @@ fn serve(bodies: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) 
     (url, server)
 }
 
-fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
+pub(crate) fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let (mut head, mut length) = (String::new(), 0);
     loop {
         let mut line = String::new();
@@ -48,7 +48,7 @@ fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
     Some(head + &String::from_utf8(body).unwrap())
 }
 
-fn events(lines: &[&str]) -> String {
+pub(crate) fn events(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("data: {line}\n\n")).collect()
 }
 
@@ -112,5 +112,5 @@ fn chat_completions_over_http() {
         r#"{"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":7}}"#,
         "[DONE]",
     ]);
-    check("openai", "OPENAI_API_KEY", vec![first, second], "authorization: bearer sk-secret-1234567890");
+    check("openai-chat", "OPENAI_API_KEY", vec![first, second], "authorization: bearer sk-secret-1234567890");
 }

@@ -195,6 +195,13 @@ impl Executor {
             always: always.clone(),
         };
         let answer = self.outlet.ask_about(About::Approval(Box::new(approval)), person).await?;
+        // A person may take long: what was approved must still be what would happen.
+        if matches!(answer, Answer::Once | Answer::Always)
+            && guarded(|| tool.touches(&call.args, &self.ctx(&voice))).as_deref() != Ok(touches)
+        {
+            let text = "what it would touch changed while it waited for approval; look again, then ask again";
+            return Ok(Err((ErrorCategory::Stale, text.into())));
+        }
         Ok(match answer {
             Answer::Once => Ok(format!("{}, approved once", decision.rule)),
             Answer::Always => {

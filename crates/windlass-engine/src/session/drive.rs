@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::OwnedMutexGuard;
 use windlass_core::budget::Limit;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{PermissionGate, Place};
@@ -34,6 +35,9 @@ const MAX_FINDINGS: usize = 50;
 
 /// Everything one run needs.
 pub(super) struct Work {
+    /// The session's place for one run. First, because fields are dropped in order: whoever sees the last event may
+    /// start the next run at once.
+    pub(super) _busy: OwnedMutexGuard<()>,
     pub(super) parts: Arc<Parts>,
     pub(super) outlet: Arc<RunOutlet>,
     pub(super) gate: Arc<Mutex<PermissionGate>>,

@@ -214,6 +214,16 @@ async fn a_session_killed_at_any_event_resumes_with_a_valid_history() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_run_may_start_as_soon_as_the_last_event_was_seen() {
+    let lab = Lab::new((0..200).map(|n| says(&n.to_string())).collect());
+    let session = lab.open().await;
+    for _ in 0..200 {
+        let mut handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+        while handle.next().await.is_some() {}
+    }
+}
+
 #[tokio::test]
 async fn a_session_does_one_run_at_a_time() {
     let lab = Lab::new(vec![call("1", "stuck", &json!({})), says("x")]);

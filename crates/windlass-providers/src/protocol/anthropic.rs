@@ -12,9 +12,10 @@ use super::frame::Frame;
 use super::wire::{Count, Text, mend_surrogates};
 use super::{Batch, Unknowns};
 use crate::errors;
-use crate::sse::SseEvent;
+use crate::framing::Event;
 
-pub use encode::encode;
+pub(super) use encode::samples;
+pub use encode::{encode, encode_hosted};
 
 /// Reads one answer.
 #[derive(Debug, Default)]
@@ -134,7 +135,7 @@ struct WireError<'a> {
 
 impl Decoder {
     /// Reads one event.
-    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         if self.ended || event.name == "ping" {
             return Ok(());
         }

@@ -61,7 +61,7 @@ mod tests {
 
     use super::super::{Batch, Protocol, Quirks};
     use super::*;
-    use crate::sse::SseEvent;
+    use crate::framing::Event;
 
     const DATA: &str = r#"{"a":{"text":"one"},"b":"two"}"#;
 
@@ -116,13 +116,14 @@ mod tests {
             Protocol::OpenAiChat => {
                 json!({ "id": "c", "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": null }] })
             }
+            other => unreachable!("{other:?} has no frames"),
         }
     }
 
     fn decoded(protocol: Protocol, events: &[Value]) -> Vec<Chunk> {
         let (mut decoder, mut batch) = (protocol.decoder(&Quirks::NONE), Batch::default());
         for event in events {
-            let event = SseEvent { name: "message".into(), data: event.to_string().into() };
+            let event = Event { name: "message".into(), data: event.to_string().into() };
             decoder.event(&event, &mut batch).unwrap();
         }
         decoder.finish(&mut batch);

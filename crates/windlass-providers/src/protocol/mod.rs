@@ -2,15 +2,22 @@
 //! What differs between vendors of one protocol is data ([`Quirks`]).
 
 pub mod anthropic;
+pub mod bedrock;
+pub mod converse;
 mod frame;
+pub mod gemini;
+pub mod ollama;
 pub mod openai_chat;
+pub mod openai_responses;
 mod wire;
+mod wishes;
 
 use std::collections::VecDeque;
 
-use windlass_core::provider::{Chunk, ProviderError, Request};
+use windlass_core::message::Role;
+use windlass_core::provider::{Chunk, ProviderError, Request, ToolChoice};
 
-use crate::sse::SseEvent;
+use crate::framing::{Event, Framing};
 
 /// How requests are shaped and streams are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +26,18 @@ pub enum Protocol {
     AnthropicMessages,
     /// Chat completions, the form most servers speak.
     OpenAiChat,
+    /// Responses: items and named events, with nothing stored at the vendor.
+    OpenAiResponses,
+    /// generateContent: candidates made of parts.
+    Gemini,
+    /// Ollama's own chat, one document a line.
+    OllamaChat,
+    /// Messages inside Bedrock's binary framing.
+    BedrockAnthropic,
+    /// Messages as Google Cloud hosts them.
+    VertexAnthropic,
+    /// Bedrock's own form for all its models.
+    BedrockConverse,
 }
 
 /// What vendors of one protocol do differently.
@@ -32,8 +51,12 @@ pub struct Quirks {
     pub think_tags: bool,
     /// The server knows `stream_options`.
     pub stream_usage: bool,
-    /// The server knows `cache_control` marks.
+    /// The server takes hints about its cache: `cache_control` marks, or a `prompt_cache_key`.
     pub cache_marks: bool,
+    /// The server holds a chat completion to a JSON Schema; one that does not is asked for JSON and told the schema.
+    pub json_schema: bool,
+    /// The window the server is to make, where it has to be told: what was asked of it before.
+    pub window: Option<u64>,
 }
 
 impl Quirks {
@@ -44,6 +67,8 @@ impl Quirks {
         think_tags: false,
         stream_usage: true,
         cache_marks: true,
+        json_schema: true,
+        window: None,
     };
 }
 
@@ -74,15 +99,96 @@ impl Protocol {
         match self {
             Self::AnthropicMessages => anthropic::encode(request, quirks),
             Self::OpenAiChat => openai_chat::encode(request, quirks),
+            Self::OpenAiResponses => openai_responses::encode(request, quirks),
+            Self::Gemini => gemini::encode(request, quirks),
+            Self::OllamaChat => ollama::encode(request, quirks),
+            Self::BedrockAnthropic => bedrock::encode(request, quirks),
+            Self::VertexAnthropic => anthropic::encode_hosted(request, quirks, "vertex-2023-10-16", true),
+            Self::BedrockConverse => converse::encode(request, quirks),
         }
+    }
+
+    /// Path and query of a request, behind the base address; `{model}` stands for the model's name.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::AnthropicMessages => "/v1/messages",
+            Self::OpenAiChat => "/chat/completions",
+            Self::OpenAiResponses => "/responses",
+            Self::Gemini => "/v1beta/models/{model}:streamGenerateContent?alt=sse",
+            Self::OllamaChat => "/api/chat",
+            Self::BedrockAnthropic => "/model/{model}/invoke-with-response-stream",
+            Self::VertexAnthropic => "/publishers/anthropic/models/{model}:streamRawPredict",
+            Self::BedrockConverse => "/model/{model}/converse-stream",
+        }
+    }
+
+    /// How the events of an answer are told apart.
+    #[must_use]
+    pub fn framing(self) -> Framing {
+        match self {
+            Self::AnthropicMessages
+            | Self::OpenAiChat
+            | Self::OpenAiResponses
+            | Self::Gemini
+            | Self::VertexAnthropic => Framing::Sse,
+            Self::OllamaChat => Framing::JsonLines,
+            Self::BedrockAnthropic | Self::BedrockConverse => Framing::AwsEventStream,
+        }
+    }
+
+    /// The wishes of a request that this protocol has no words for, each as a warning. They are said when a session
+    /// begins and not at every step.
+    #[must_use]
+    pub fn unmet(self, request: &Request<'_>) -> Vec<String> {
+        let options = request.options;
+        let mut unmet = Vec::new();
+        if request.history.iter().any(|entry| entry.role == Role::Assistant) {
+            return unmet;
+        }
+        let model = request.model;
+        let by_name = match self {
+            Self::OpenAiResponses | Self::OpenAiChat => !openai_responses::reasons(model),
+            Self::AnthropicMessages | Self::BedrockAnthropic | Self::VertexAnthropic => anthropic::samples(request),
+            _ => true,
+        };
+        if options.temperature.is_some() && !by_name {
+            unmet.push(format!("`{model}` takes no temperature here; it is not sent"));
+        }
+        let stops = match self {
+            Self::OpenAiResponses => false,
+            Self::OpenAiChat => by_name,
+            _ => true,
+        };
+        if !options.stop.is_empty() && !stops {
+            unmet.push(format!("`{model}` takes no stop sequences here; they are not sent"));
+        }
+        let forced = matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
+        if self == Self::OllamaChat && forced {
+            unmet.push(format!("`{model}` cannot be made to call a tool here; the choice is left to it"));
+        }
+        if self == Self::BedrockConverse {
+            if options.output_schema.is_some() {
+                unmet.push(format!("`{model}` cannot be held to a schema here; it is told the schema instead"));
+            }
+            if options.reasoning_effort.is_some() || options.thinking_tokens.is_some() {
+                unmet.push(format!("`{model}` cannot be told here how much to think; it is not sent"));
+            }
+        }
+        unmet
     }
 
     /// A decoder for one answer.
     #[must_use]
     pub fn decoder(self, quirks: &Quirks) -> Decoder {
         match self {
-            Self::AnthropicMessages => Decoder::Anthropic(anthropic::Decoder::default()),
+            Self::AnthropicMessages | Self::VertexAnthropic => Decoder::Anthropic(anthropic::Decoder::default()),
             Self::OpenAiChat => Decoder::OpenAiChat(Box::new(openai_chat::Decoder::new(quirks))),
+            Self::OpenAiResponses => Decoder::OpenAiResponses(openai_responses::Decoder::default()),
+            Self::Gemini => Decoder::Gemini(gemini::Decoder::default()),
+            Self::OllamaChat => Decoder::Ollama(ollama::Decoder::new(quirks)),
+            Self::BedrockAnthropic => Decoder::Bedrock(bedrock::Decoder::default()),
+            Self::BedrockConverse => Decoder::Converse(converse::Decoder::default()),
         }
     }
 }
@@ -94,14 +200,29 @@ pub enum Decoder {
     Anthropic(anthropic::Decoder),
     /// See [`openai_chat::Decoder`].
     OpenAiChat(Box<openai_chat::Decoder>),
+    /// See [`openai_responses::Decoder`].
+    OpenAiResponses(openai_responses::Decoder),
+    /// See [`gemini::Decoder`].
+    Gemini(gemini::Decoder),
+    /// See [`ollama::Decoder`].
+    Ollama(ollama::Decoder),
+    /// See [`bedrock::Decoder`].
+    Bedrock(bedrock::Decoder),
+    /// See [`converse::Decoder`].
+    Converse(converse::Decoder),
 }
 
 impl Decoder {
     /// Reads one event. An error is the upstream's own, or says that this is not its protocol.
-    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         match self {
             Self::Anthropic(decoder) => decoder.event(event, out),
             Self::OpenAiChat(decoder) => decoder.event(event, out),
+            Self::OpenAiResponses(decoder) => decoder.event(event, out),
+            Self::Gemini(decoder) => decoder.event(event, out),
+            Self::Ollama(decoder) => decoder.event(event, out),
+            Self::Bedrock(decoder) => decoder.event(event, out),
+            Self::Converse(decoder) => decoder.event(event, out),
         }
     }
 
@@ -111,6 +232,11 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.finish(out),
             Self::OpenAiChat(decoder) => decoder.finish(out),
+            Self::OpenAiResponses(decoder) => decoder.finish(out),
+            Self::Gemini(decoder) => decoder.finish(out),
+            Self::Ollama(decoder) => decoder.finish(out),
+            Self::Bedrock(decoder) => decoder.finish(out),
+            Self::Converse(decoder) => decoder.finish(out),
         }
     }
 
@@ -120,6 +246,11 @@ impl Decoder {
         match self {
             Self::Anthropic(decoder) => decoder.ended(),
             Self::OpenAiChat(decoder) => decoder.ended(),
+            Self::OpenAiResponses(decoder) => decoder.ended(),
+            Self::Gemini(decoder) => decoder.ended(),
+            Self::Ollama(decoder) => decoder.ended(),
+            Self::Bedrock(decoder) => decoder.ended(),
+            Self::Converse(decoder) => decoder.ended(),
         }
     }
 }
@@ -224,3 +355,6 @@ impl Unknowns {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "wire_cases.rs"]
+mod wire_cases;

@@ -12,7 +12,7 @@ use super::frame::Frame;
 use super::wire::{Count, Lenient, Loose, Text, mend_surrogates};
 use super::{Batch, Quirks, Unknowns};
 use crate::errors;
-use crate::sse::SseEvent;
+use crate::framing::Event;
 use crate::think::{self, ThinkSplitter};
 
 pub use encode::encode;
@@ -166,7 +166,7 @@ impl Decoder {
     }
 
     /// Reads one event.
-    pub fn event(&mut self, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         if self.ended {
             return Ok(());
         }
@@ -236,7 +236,7 @@ impl Decoder {
         self.ended
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &SseEvent<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }

@@ -12,6 +12,9 @@ use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSe
 
 use super::*;
 
+#[path = "hosted_tests.rs"]
+mod hosted;
+
 struct Named(ToolSpec);
 
 impl Tool for Named {
@@ -26,7 +29,7 @@ impl Tool for Named {
     }
 }
 
-fn tools(names: &[&str]) -> ToolSet {
+pub(super) fn tools(names: &[&str]) -> ToolSet {
     let tool = |name: &&str| -> Arc<dyn Tool> {
         let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
         Arc::new(Named(ToolSpec::new(name, "does it", schema, Effect::Read)))
@@ -178,6 +181,75 @@ fn thinking_leaves_room_for_the_answer_and_excludes_temperature() {
 }
 
 #[test]
+fn the_responses_body_holds_items_and_gives_state_back_before_what_it_led_to() {
+    let item = |id: &str| json!({ "type": "reasoning", "id": id, "summary": [], "encrypted_content": "gAAA" });
+    let state = |value: Value| Part::Reasoning { text: "shown".into(), opaque: Some(value) };
+    let history = [
+        Entry::new(Message::user("go")),
+        said(vec![
+            state(json!({ "item": item("rs_1") })),
+            state(json!({ "item": { "type": "reasoning", "id": "stored_only", "summary": [] } })),
+            state(json!({ "phase": "commentary" })),
+            Part::Text { text: "reading".into() },
+            Part::Call(call("c1", json!({ "path": "a" }))),
+            state(json!({ "item": item("rs_led_to_nothing") })),
+        ]),
+        results(&[("c1", "text of a", false)]),
+    ];
+    let body = encode(Protocol::OpenAiResponses, &Quirks::NONE, &history, &tools(&["a"]), &Sampling::default());
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    let key = body.as_object_mut().unwrap().remove("prompt_cache_key").unwrap();
+    assert!(key.as_str().unwrap().starts_with("windlass-") && key.as_str().unwrap().len() == 25, "{key}");
+    let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
+    let expect = json!({
+        "model": "m-1",
+        "tools": [{ "type": "function", "name": "a", "description": "does it", "parameters": schema, "strict": false }],
+        "input": [
+            { "role": "system", "content": "be brief" },
+            { "role": "user", "content": "go" },
+            item("rs_1"),
+            { "role": "assistant", "content": "reading", "phase": "commentary" },
+            { "type": "function_call", "call_id": "c1", "name": "read_file", "arguments": "{\"path\":\"a\"}" },
+            { "type": "function_call_output", "call_id": "c1", "output": "text of a" },
+        ],
+        "max_output_tokens": 4096,
+        "stream": true,
+        "store": false,
+    });
+    assert_eq!(body, expect);
+}
+
+#[test]
+fn the_generate_body_holds_contents_calls_and_responses() {
+    let body = encode(Protocol::Gemini, &Quirks::NONE, &session(), &tools(&["a"]), &Sampling::default());
+    let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
+    let expect = json!({
+        "systemInstruction": { "parts": [{ "text": "be brief" }] },
+        "tools": [{ "functionDeclarations": [
+            { "name": "a", "description": "does it", "parametersJsonSchema": schema },
+        ] }],
+        "contents": [
+            { "role": "user", "parts": [
+                { "text": "fix \"it\"\n" },
+                { "inlineData": { "mimeType": "image/png", "data": "aGk=" } },
+            ] },
+            { "role": "model", "parts": [
+                { "text": "reading" },
+                { "functionCall": { "id": "call:1", "name": "read_file", "args": { "path": "a" } } },
+                { "functionCall": { "id": "c2", "name": "read_file", "args": {} } },
+            ] },
+            { "role": "user", "parts": [
+                { "functionResponse": { "id": "call:1", "name": "read_file", "response": { "output": "text of a" } } },
+                { "functionResponse": { "id": "c2", "name": "read_file", "response": { "error": " " } } },
+            ] },
+            { "role": "user", "parts": [{ "text": "go on" }] },
+        ],
+        "generationConfig": { "maxOutputTokens": 4096 },
+    });
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expect);
+}
+
+#[test]
 fn without_a_system_prompt_the_mark_is_on_the_tools_and_vendors_without_marks_get_none() {
     let (history, tools, options) = (session(), tools(&["a", "b"]), Sampling::default());
     let request =
@@ -192,7 +264,12 @@ fn without_a_system_prompt_the_mark_is_on_the_tools_and_vendors_without_marks_ge
 
 #[test]
 fn each_message_is_encoded_once() {
-    for (protocol, key) in [(Protocol::AnthropicMessages, "anthropic"), (Protocol::OpenAiChat, "openai_chat")] {
+    for (protocol, key) in [
+        (Protocol::AnthropicMessages, "anthropic"),
+        (Protocol::OpenAiChat, "openai_chat"),
+        (Protocol::OpenAiResponses, "openai_responses"),
+        (Protocol::Gemini, "gemini"),
+    ] {
         let (history, tools) = (session(), tools(&["a"]));
         encode(protocol, &Quirks::NONE, &history, &tools, &Sampling::default());
         let kept = |slot: &windlass_core::tool::WireSlot| slot.get_or_encode(key, || panic!("it was not kept"));
@@ -205,7 +282,12 @@ fn each_message_is_encoded_once() {
 
 #[test]
 fn from_step_to_step_the_body_continues_the_one_before() {
-    for protocol in [Protocol::AnthropicMessages, Protocol::OpenAiChat] {
+    for (protocol, behind) in [
+        (Protocol::AnthropicMessages, ""),
+        (Protocol::OpenAiChat, "],\"max_tokens\""),
+        (Protocol::OpenAiResponses, "],\"max_output_tokens\""),
+        (Protocol::Gemini, "],\"generationConfig\""),
+    ] {
         let (tools, mut history) = (tools(&["a", "b"]), vec![Entry::new(Message::user("start"))]);
         let mut before: Option<String> = None;
         for step in 0..20 {
@@ -213,7 +295,7 @@ fn from_step_to_step_the_body_continues_the_one_before() {
             if let Some(before) = before {
                 // Everything up to the end of the last message, or to the mark on it, is the same byte for byte.
                 let marked = before.rfind(",\"cache_control\"");
-                let end = marked.unwrap_or_else(|| before.rfind("],\"max_tokens\"").unwrap());
+                let end = marked.unwrap_or_else(|| before.rfind(behind).unwrap());
                 assert!(
                     end > 200 && body.as_bytes().starts_with(&before.as_bytes()[..end]),
                     "{protocol:?} step {step}"

@@ -19,12 +19,18 @@ fn recordings() -> Vec<(String, Protocol, Vec<u8>)> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "sse"))
         .map(|path| {
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            let protocol = if name.starts_with("chat") { Protocol::OpenAiChat } else { Protocol::AnthropicMessages };
+            let protocol = match name.split('_').next() {
+                Some("anthropic") => Protocol::AnthropicMessages,
+                Some("chat") => Protocol::OpenAiChat,
+                Some("responses") => Protocol::OpenAiResponses,
+                Some("gemini") => Protocol::Gemini,
+                _ => panic!("{name} begins with no protocol"),
+            };
             (name, protocol, std::fs::read(path).unwrap())
         })
         .collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
-    assert!(all.len() >= 18);
+    assert!(all.len() >= 31);
     all
 }
 
@@ -34,7 +40,7 @@ fn expectation(bytes: &[u8]) -> Value {
 }
 
 /// What was read, in the form of the expectation; what is empty is left out.
-fn summary(read: &Read) -> Value {
+pub(crate) fn summary(read: &Read) -> Value {
     let message = &read.reply.message;
     let reasoning = |part: &Part| match part {
         Part::Reasoning { text, opaque } => Some((text.clone(), opaque.clone())),
@@ -114,6 +120,97 @@ fn a_recording_cut_anywhere_is_a_cut_or_the_whole_and_runs_no_half_call() {
     }
 }
 
+const PROTOCOLS: [Protocol; 4] =
+    [Protocol::AnthropicMessages, Protocol::OpenAiChat, Protocol::OpenAiResponses, Protocol::Gemini];
+
+const WORDS: &[&str] = &[
+    "type",
+    "index",
+    "output_index",
+    "item",
+    "item_id",
+    "delta",
+    "text",
+    "name",
+    "arguments",
+    "call_id",
+    "id",
+    "content",
+    "summary",
+    "response",
+    "usage",
+    "output",
+    "error",
+    "code",
+    "message",
+    "candidates",
+    "parts",
+    "functionCall",
+    "args",
+    "thought",
+    "thoughtSignature",
+    "finishReason",
+    "usageMetadata",
+    "promptTokenCount",
+    "candidatesTokenCount",
+    "promptFeedback",
+    "blockReason",
+    "choices",
+    "tool_calls",
+    "function",
+    "finish_reason",
+    "content_block",
+    "input",
+    "response.output_item.added",
+    "response.output_item.done",
+    "response.output_text.delta",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.function_call_arguments.delta",
+    "function_call",
+    "reasoning",
+    "response.reasoning_summary_text.delta",
+    "custom_tool_call",
+    "content_block_start",
+    "content_block_delta",
+    "message_delta",
+    "tool_use",
+    "text_delta",
+    "STOP",
+    "MAX_TOKENS",
+    "incomplete_details",
+    "reason",
+    "input_tokens",
+    "toolUse",
+    "start",
+    "thinking",
+    "done",
+    "done_reason",
+    "reasoningContent",
+    "signature",
+    "stopReason",
+    "contentBlockIndex",
+];
+
+pub(crate) fn document() -> impl Strategy<Value = Value> {
+    let word = || prop::sample::select(WORDS).prop_map(str::to_owned);
+    let leaf = prop_oneof![
+        4 => word().prop_map(Value::from),
+        1 => Just(Value::Null),
+        1 => any::<bool>().prop_map(Value::from),
+        2 => any::<i64>().prop_map(Value::from),
+        2 => (0u64..3).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 40, 6, move |inner| {
+        prop_oneof![
+            3 => prop::collection::btree_map(word(), inner.clone(), 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+            1 => prop::collection::vec(inner, 0..4).prop_map(Value::from),
+        ]
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -140,9 +237,19 @@ proptest! {
     #[test]
     fn arbitrary_events_never_panic(data in prop::collection::vec("[\\[\\]{}\":,a-z0-9\\\\ ]{0,60}", 0..6)) {
         let stream: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
-        for protocol in [Protocol::OpenAiChat, Protocol::AnthropicMessages] {
+        for protocol in PROTOCOLS {
             let whole = read(protocol, &Quirks::NONE, [stream.as_bytes()]);
             prop_assert_eq!(read(protocol, &Quirks::NONE, stream.as_bytes().chunks(1)), whole);
+        }
+    }
+
+    /// Events made of the words of all protocols, with values of any type in every place.
+    #[test]
+    fn events_with_the_right_words_in_the_wrong_places_never_panic(events in prop::collection::vec(document(), 0..8)) {
+        let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        for protocol in PROTOCOLS {
+            let whole = read(protocol, &Quirks::NONE, [stream.as_bytes()]);
+            prop_assert_eq!(read(protocol, &Quirks::NONE, stream.as_bytes().chunks(7)), whole);
         }
     }
 }

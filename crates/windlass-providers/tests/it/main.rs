@@ -2,13 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod fixtures;
+mod framed;
 mod shared;
 
 use windlass_core::id::CallId;
 use windlass_core::provider::{Chunk, ProviderError};
 use windlass_core::reply::{Reply, ReplyFold};
+use windlass_providers::framing::{Event, Framer};
 use windlass_providers::protocol::{Batch, Decoder, Protocol, Quirks};
-use windlass_providers::sse::{SseDecoder, SseEvent};
 
 /// What a whole answer came to: the reply, what was unknown in it, and the error that ended it.
 #[derive(Debug, PartialEq)]
@@ -24,20 +25,20 @@ pub(crate) struct Read {
 
 /// Reads a body given in pieces.
 pub(crate) fn read<'a>(protocol: Protocol, quirks: &Quirks, pieces: impl IntoIterator<Item = &'a [u8]>) -> Read {
-    let mut sse = SseDecoder::default();
+    let mut framer = Framer::new(protocol.framing());
     let mut decoder = protocol.decoder(quirks);
     let mut batch = Batch::default();
     let mut error = None;
-    let event = |decoder: &mut Decoder, batch: &mut Batch, event: SseEvent<'_>| decoder.event(&event, batch);
+    let event = |decoder: &mut Decoder, batch: &mut Batch, event: Event<'_>| decoder.event(&event, batch);
     for piece in pieces {
-        if let Err(err) = sse.push(piece, |e| event(&mut decoder, &mut batch, e)) {
+        if let Err(err) = framer.push(piece, |e| event(&mut decoder, &mut batch, e)) {
             error = Some(err);
             break;
         }
     }
     if error.is_none() {
         // A half event at the end is a cut, not a broken protocol.
-        let _ = sse.finish(|e| event(&mut decoder, &mut batch, e));
+        let _ = framer.finish(|e| event(&mut decoder, &mut batch, e));
     }
     let cut = !decoder.finish(&mut batch);
     let mut fold = ReplyFold::default();

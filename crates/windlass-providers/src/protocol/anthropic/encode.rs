@@ -1,13 +1,13 @@
 //! The body of a request in the Messages protocol. Each message is encoded once and kept beside the history.
 //! It sends nothing.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role, ToolResult};
-use windlass_core::provider::Request;
+use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::Quirks;
 use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
+use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "anthropic";
 const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
@@ -17,9 +17,22 @@ const LEAST_THINKING: u64 = 1_024;
 /// The body of a request. Messages come before everything that may change from step to step, so that the bytes up
 /// to the last cache mark are the same in the next request.
 pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
+    body(request, quirks, None, true)
+}
+
+/// The body of a request to a cloud that hosts the models: it names a version of its own and no model, which stands
+/// in the address, as does with some that the answer is a stream.
+pub fn encode_hosted(request: &Request<'_>, quirks: &Quirks, version: &str, stream: bool) -> Vec<u8> {
+    body(request, quirks, Some(version), stream)
+}
+
+fn body(request: &Request<'_>, quirks: &Quirks, hosted: Option<&str>, stream: bool) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
-    write_field(&mut body, "model", request.model);
+    match hosted {
+        Some(version) => write_field(&mut body, "anthropic_version", version),
+        None => write_field(&mut body, "model", request.model),
+    }
     let system = !request.system.trim().is_empty();
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
@@ -39,7 +52,7 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     write_messages(&mut body, request.history, KEY, message);
     mark(&mut body, b"}]}", quirks.cache_marks);
     body.push(b']');
-    settings(&mut body, request);
+    settings(&mut body, request, stream);
     body.push(b'}');
     body
 }
@@ -53,33 +66,92 @@ fn mark(body: &mut Vec<u8>, closing: &[u8], wanted: bool) {
     }
 }
 
-fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
+fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
     write_field(body, "max_tokens", &request.max_output);
-    write_field(body, "stream", &true);
+    if stream {
+        write_field(body, "stream", &true);
+    }
     let options = request.options;
     if !options.stop.is_empty() {
         write_field(body, "stop_sequences", &options.stop);
     }
-    let thinking = thinking_tokens(request);
-    if let Some(tokens) = thinking {
-        write_key(body, "thinking");
-        body.extend_from_slice(format!(r#"{{"type":"enabled","budget_tokens":{tokens}}}"#).as_bytes());
-    } else if let Some(temperature) = options.temperature {
-        // The vendor accepts no temperature beside thinking.
+    let thinking = thinking(request);
+    let mut output = serde_json::Map::new();
+    match thinking {
+        Some(Thinking::Budget(tokens)) => {
+            write_field(body, "thinking", &json!({ "type": "enabled", "budget_tokens": tokens }));
+        }
+        Some(Thinking::Effort(effort)) => {
+            // Newer models send back empty thoughts unless they are asked for a summary.
+            write_field(body, "thinking", &json!({ "type": "adaptive", "display": "summarized" }));
+            output.insert("effort".to_owned(), effort.into());
+        }
+        None => {}
+    }
+    if let Some(temperature) = options.temperature.filter(|_| samples(request)) {
         write_field(body, "temperature", &temperature.clamp(0.0, 1.0));
+    }
+    if let Some(choice) = options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+        let choice = match choice {
+            ToolChoice::Auto => json!({ "type": "auto" }),
+            ToolChoice::None => json!({ "type": "none" }),
+            ToolChoice::Required => json!({ "type": "any" }),
+            ToolChoice::Named(name) => json!({ "type": "tool", "name": name }),
+        };
+        write_field(body, "tool_choice", &choice);
+    }
+    if let Some(schema) = &options.output_schema {
+        let format = json!({ "type": "json_schema", "schema": wishes::closed(schema) });
+        output.insert("format".to_owned(), format);
+    }
+    if !output.is_empty() {
+        write_field(body, "output_config", &output);
     }
 }
 
-/// The thinking budget: as asked, or what an effort amounts to; it has to leave room for the answer.
-fn thinking_tokens(request: &Request<'_>) -> Option<u64> {
-    let asked = request.options.thinking_tokens.or_else(|| match request.options.reasoning_effort.as_deref()? {
-        "minimal" | "low" => Some(2_048),
-        "medium" => Some(8_192),
-        "high" | "xhigh" | "max" => Some(24_576),
-        _ => None,
-    })?;
+/// How a model is asked to think.
+enum Thinking<'a> {
+    /// With so many tokens.
+    Budget(u64),
+    /// As much as it likes, at this effort.
+    Effort(&'a str),
+}
+
+fn thinking<'a>(request: &Request<'a>) -> Option<Thinking<'a>> {
+    let options = request.options;
+    // The vendor refuses to think when it is forced to call.
+    if matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_))) && !request.tools.is_empty() {
+        return None;
+    }
+    if version(request.model).is_some_and(|version| version >= (4, 6)) {
+        return match wishes::effort(options)? {
+            "none" => None,
+            "minimal" => Some(Thinking::Effort("low")),
+            effort => Some(Thinking::Effort(effort)),
+        };
+    }
+    // A budget has to leave room for the answer.
+    let asked = wishes::thinking_tokens(options)?;
     let room = request.max_output.saturating_sub(LEAST_THINKING);
-    (asked > 0 && room >= LEAST_THINKING).then(|| asked.clamp(LEAST_THINKING, room))
+    (asked > 0 && room >= LEAST_THINKING).then(|| Thinking::Budget(asked.clamp(LEAST_THINKING, room)))
+}
+
+/// Whether a temperature may be sent: not beside thinking, and not to models that know none.
+pub(in crate::protocol) fn samples(request: &Request<'_>) -> bool {
+    thinking(request).is_none() && version(request.model).is_none_or(|version| version < (4, 7))
+}
+
+/// The version in the name of one of the vendor's own models (`claude-opus-4-6`, `claude-sonnet-4.5`); its oldest names
+/// put the family last and read as the third. Models of others that speak this protocol have none.
+fn version(model: &str) -> Option<(u32, u32)> {
+    let (_, name) = model.split_once("claude-")?;
+    let mut numbers = name.split(['-', '.', '@', ':']).skip_while(|piece| piece.parse::<u32>().is_err());
+    let Some(major) = numbers.next().and_then(|piece| piece.parse().ok()) else {
+        return Some((5, 0)); // a new name without a number
+    };
+    // What follows may be a date instead.
+    let minor = numbers.next().and_then(|piece| piece.parse().ok()).filter(|minor| *minor < 100);
+    Some((major, minor.unwrap_or(0)))
 }
 
 fn tool_list(tools: &ToolSet) -> Vec<u8> {
@@ -179,4 +251,26 @@ fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
 /// Ids of other vendors may hold characters that this one refuses; the same id always becomes the same text.
 fn safe_id(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_every_form_of_a_name() {
+        for (model, expect) in [
+            ("claude-opus-4-6", Some((4, 6))),
+            ("claude-opus-4-5-20251101", Some((4, 5))),
+            ("claude-sonnet-4-20250514", Some((4, 0))),
+            ("claude-3-7-sonnet-20250219", Some((3, 7))),
+            ("anthropic/claude-sonnet-4.5", Some((4, 5))),
+            ("us.anthropic.claude-opus-4-6-v1:0", Some((4, 6))),
+            ("claude-fable-5", Some((5, 0))),
+            ("claude-mythos-preview", Some((5, 0))),
+            ("glm-4.6", None),
+        ] {
+            assert_eq!(version(model), expect, "{model}");
+        }
+    }
 }

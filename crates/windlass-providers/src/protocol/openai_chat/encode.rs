@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 use windlass_core::message::{Message, Part, Role};
-use windlass_core::provider::Request;
+use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
 use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
-use crate::protocol::{MaxTokensField, Quirks, ReasoningBack};
+use crate::protocol::{MaxTokensField, Quirks, ReasoningBack, openai_responses, wishes};
 
 /// The body of a request. Everything that may change from step to step comes after the messages.
 pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
@@ -25,9 +25,11 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     }
     write_key(&mut body, "messages");
     body.push(b'[');
-    if !request.system.trim().is_empty() {
+    let schema = request.options.output_schema.as_ref();
+    let system = wishes::with_schema(request.system, schema.filter(|_| !quirks.json_schema));
+    if !system.trim().is_empty() {
         body.extend_from_slice(br#"{"role":"system","content":"#);
-        write_json(&mut body, request.system);
+        write_json(&mut body, &system);
         body.push(b'}');
     }
     write_messages(&mut body, request.history, key, |message| messages(message, quirks.reasoning_back));
@@ -49,14 +51,37 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
         body.extend_from_slice(br#"{"include_usage":true}"#);
     }
     let options = request.options;
-    if let Some(temperature) = options.temperature {
+    let reasons = openai_responses::reasons(request.model);
+    if let Some(temperature) = options.temperature.filter(|_| !reasons) {
         write_field(body, "temperature", &temperature.clamp(0.0, 2.0));
     }
-    if let Some(effort) = &options.reasoning_effort {
+    if let Some(effort) = wishes::effort(options) {
         write_field(body, "reasoning_effort", effort);
     }
-    if !options.stop.is_empty() {
+    if !options.stop.is_empty() && !reasons {
         write_field(body, "stop", &options.stop);
+    }
+    if let Some(schema) = &options.output_schema {
+        write_key(body, "response_format");
+        if quirks.json_schema {
+            body.extend_from_slice(br#"{"type":"json_schema","json_schema":{"name":"answer""#);
+            write_field(body, "schema", schema);
+            write_field(body, "strict", &wishes::is_strict(schema));
+            body.extend_from_slice(b"}}");
+        } else {
+            body.extend_from_slice(br#"{"type":"json_object"}"#);
+        }
+    }
+    if let Some(choice) = options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+        match choice {
+            ToolChoice::Auto => write_field(body, "tool_choice", "auto"),
+            ToolChoice::None => write_field(body, "tool_choice", "none"),
+            ToolChoice::Required => write_field(body, "tool_choice", "required"),
+            ToolChoice::Named(name) => {
+                let function = serde_json::json!({ "type": "function", "function": { "name": name } });
+                write_field(body, "tool_choice", &function);
+            }
+        }
     }
 }
 

@@ -1,0 +1,97 @@
+//! `debug`: a look into the machinery. `debug decode` reads recorded exchanges through the decoders alone, so that
+//! anybody can hold them against their own recordings. It connects to nothing.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use windlass_providers::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode as read_row};
+
+use crate::args::DecodeArgs;
+use crate::failure::Failure;
+
+/// The longest row. A longer line is reported and skipped.
+const MAX_LINE: u64 = 256 << 20;
+
+pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
+    let mut lines = open(&args.file)?;
+    let options = DecodeOptions { split: args.split, bom: args.bom, crlf: args.crlf };
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut number = 0_u64;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let cannot = |err| Failure::usage(format!("{} cannot be read: {err}", args.file.display()));
+        if lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(cannot)? == 0 {
+            break;
+        }
+        number += 1;
+        let decoded = if line.len() as u64 >= MAX_LINE && line.last() != Some(&b'\n') {
+            skip_line(&mut lines).map_err(cannot)?;
+            unusable(number, format!("the line is longer than {MAX_LINE} bytes"))
+        } else if line.trim_ascii().is_empty() {
+            continue;
+        } else {
+            match std::str::from_utf8(&line).map_err(|err| err.to_string()).and_then(parse) {
+                Ok(row) => read_row(&row, &options),
+                Err(why) => unusable(number, why),
+            }
+        };
+        let mut json = serde_json::to_string(&decoded).map_err(|err| Failure::usage(err.to_string()))?;
+        json.push('\n');
+        match out.write_all(json.as_bytes()) {
+            Ok(()) => {}
+            Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            Err(err) => return Err(err.into()),
+        }
+    }
+    match out.flush() {
+        Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => Err(err.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn parse(line: &str) -> Result<Row, String> {
+    Row::parse(line).map_err(|err| err.to_string())
+}
+
+/// A line that is no row is said in its place, so that the output has a line for every row.
+fn unusable(number: u64, why: String) -> Decoded {
+    let message = format!("line {number} is not a recorded exchange: {why}");
+    let error = DecodedError { kind: "invalid_request", message, status: None };
+    Decoded { id: format!("line {number}"), error: Some(error), ..Decoded::default() }
+}
+
+fn skip_line(lines: &mut impl BufRead) -> std::io::Result<()> {
+    loop {
+        let buffer = lines.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let (used, found) = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), false),
+        };
+        lines.consume(used);
+        if found {
+            return Ok(());
+        }
+    }
+}
+
+/// The file's lines, unpacked where they are packed: the first two bytes tell, whatever the file is called.
+fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    let bytes: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        let file = windlass_host::workspace::open_file(path)
+            .map_err(|err| Failure::usage(format!("{} cannot be read: {}", path.display(), err.message)))?;
+        Box::new(file)
+    };
+    let mut bytes = BufReader::with_capacity(1 << 16, bytes);
+    let packed = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    if packed {
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, flate2::bufread::MultiGzDecoder::new(bytes))));
+    }
+    Ok(Box::new(bytes))
+}

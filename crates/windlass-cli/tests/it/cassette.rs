@@ -1,0 +1,132 @@
+//! Exchanges that are taken down, played again without a server, and read by the decoders alone.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::place::Place;
+use crate::wire::{events, serve};
+
+const SECRET: &str = "sk-secret-1234567890";
+
+fn answers() -> Vec<String> {
+    let first = events(&[
+        r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t1","function":{"name":"read_file","arguments":"{\"path\": \"a.txt\"}"}}]}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+        "[DONE]",
+    ]);
+    let second = events(&[
+        r#"{"choices":[{"index":0,"delta":{"content":"your key is sk-secret-1234567890"},"finish_reason":"stop"}]}"#,
+        "[DONE]",
+    ]);
+    vec![first, second]
+}
+
+fn recorded(place: &Place) -> PathBuf {
+    let tape = place.home().join("tape.jsonl");
+    let (url, server) = serve(answers());
+    let file = tape.display().to_string();
+    let args = ["run", "--in-place", "-m", "groq/some-model", "--base-url", &url, "--record", &file, "read a.txt"];
+    let mut command = place.command(&args);
+    command.env("GROQ_API_KEY", SECRET);
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
+    server.join().unwrap();
+    tape
+}
+
+#[test]
+fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
+    let place = Place::new();
+    place.write("a.txt", "the file's words");
+    let tape = recorded(&place);
+    let text = std::fs::read_to_string(&tape).unwrap();
+    assert_eq!(text.lines().count(), 2);
+    assert!(!text.contains(SECRET) && !text.to_lowercase().contains("authorization"), "{text}");
+    let row: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!((&row["provider"], &row["protocol"]), (&"groq".into(), &"openai.chat".into()));
+    assert!(row["request"]["body"].as_str().unwrap().contains("read a.txt"));
+
+    // The recorded path is that of the server on loopback; no key, no server.
+    let file = tape.display().to_string();
+    let play = ["run", "--in-place", "--cassette", &file, "--base-url", "http://127.0.0.1:9", "--json", "read a.txt"];
+    let output = place.run(&play);
+    assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
+    let result: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(result["text"], "your key is [redacted]");
+    assert_eq!(place.log().iter().filter(|event| event["kind"] == "call_finished").count(), 1);
+
+    place.write("a.txt", "other words");
+    let output = place.run(&play);
+    assert_eq!(output.code, 7, "{}", output.err);
+    assert!(output.err.contains("exchange 2 of 2") || output.out.contains("exchange 2 of 2"), "{}", output.err);
+    assert!(output.out.contains("/messages/3/content") || output.err.contains("/messages/3/content"), "{}", output.out);
+}
+
+#[test]
+fn a_cassette_that_cannot_be_used_says_why() {
+    let place = Place::new();
+    let check = |text: &str, says: &str| {
+        let tape = place.home().join("bad.jsonl");
+        std::fs::write(&tape, text).unwrap();
+        let output = place.run(&["run", "--in-place", "--cassette", &tape.display().to_string(), "go"]);
+        assert_eq!(output.code, 2);
+        assert!(output.err.contains(says), "{}", output.err);
+    };
+    check("", "no exchange");
+    check("what", "line 1");
+    check("{\"id\":\"a\",\"response\":{\"status\":200}}", "which model");
+}
+
+fn decode(place: &Place, args: &[&str], stdin: &str) -> Vec<Value> {
+    let mut all = vec!["debug", "decode"];
+    all.extend_from_slice(args);
+    let output = place.run_with(place.command(&all), stdin);
+    assert_eq!(output.code, 0, "{}", output.err);
+    output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn recordings_are_decoded_line_by_line() {
+    let place = Place::new();
+    place.write("a.txt", "the file's words");
+    let tape = recorded(&place);
+    let rows = decode(&place, &[&tape.display().to_string()], "");
+    assert_eq!(rows[0]["tool_calls"], serde_json::json!([{ "name": "read_file", "arguments": { "path": "a.txt" } }]));
+    assert_eq!((&rows[0]["stop"], &rows[1]["stop"]), (&"tool_calls".into(), &"done".into()));
+    assert_eq!(rows[1]["text"], "your key is [redacted]");
+    assert_eq!((&rows[1]["error"], &rows[1]["usage"]), (&Value::Null, &Value::Null));
+    let text = std::fs::read_to_string(&tape).unwrap();
+    let packed = place.home().join("tape.jsonl.gz");
+    let mut gzip = flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    gzip.finish().unwrap();
+    assert_eq!(decode(&place, &[&packed.display().to_string(), "--split", "1", "--bom", "--crlf"], ""), rows);
+    assert_eq!(decode(&place, &["-"], &text), rows);
+    let odd = "{\"id\":\"x\",\"protocol\":\"morse\",\"response\":{\"status\":200,\"body\":\"-.-\"}}\n\nnot a row\n";
+    let rows = decode(&place, &["-"], odd);
+    assert!(rows[0]["error"]["message"].as_str().unwrap().contains("`morse` is not one we speak"), "{}", rows[0]);
+    assert!(rows[1]["error"]["message"].as_str().unwrap().contains("line 3"), "{}", rows[1]);
+    assert_eq!(place.run(&["debug", "decode", "/nowhere"]).code, 2);
+}
+
+/// Recordings that are shared beside the repository; they are read when they are there.
+#[test]
+fn every_shared_recording_is_decoded() {
+    let given = std::env::var_os("WINDLASS_STREAMS").map(PathBuf::from);
+    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
+    let file = folder.join("recorded.jsonl.gz");
+    if !file.is_file() {
+        eprintln!("no recorded streams here; set WINDLASS_STREAMS to their folder to read them");
+        return;
+    }
+    let place = Place::new();
+    let file = file.display().to_string();
+    let whole = decode(&place, &[&file], "");
+    let unknown = whole
+        .iter()
+        .filter(|row| row["error"]["message"].as_str().is_some_and(|text| text.contains("is not one we speak")));
+    eprintln!("{} recordings decoded, {} of protocols we do not speak", whole.len(), unknown.count());
+    assert_eq!(decode(&place, &[&file, "--split", "7", "--bom", "--crlf"], ""), whole);
+}

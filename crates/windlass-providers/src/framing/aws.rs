@@ -1,0 +1,317 @@
+//! AWS event-stream messages: a prelude with two lengths, headers, a payload, and a checksum over each of them.
+//! A message that lies whole inside one piece is never copied. Lengths are checked before anything is collected, and
+//! a damaged message ends the stream.
+
+use std::borrow::Cow;
+
+use super::{Event, FramingError, MOST, text};
+
+/// Two lengths and their checksum.
+const PRELUDE: usize = 12;
+/// What stands around headers and payload.
+const AROUND: usize = PRELUDE + 4;
+
+/// Caps that bound the memory one stream can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AwsLimits {
+    /// Largest message in bytes.
+    pub message: usize,
+    /// Most bytes of headers in one message.
+    pub headers: usize,
+}
+
+impl Default for AwsLimits {
+    fn default() -> Self {
+        Self { message: MOST, headers: 128 << 10 }
+    }
+}
+
+/// The decoder of one stream.
+#[derive(Debug, Default)]
+pub struct AwsDecoder {
+    limits: AwsLimits,
+    /// The start of a message whose end has not arrived.
+    partial: Vec<u8>,
+    failed: Option<FramingError>,
+}
+
+/// The headers that say what a message is.
+#[derive(Debug, Default)]
+struct Headers<'a> {
+    message_type: Option<&'a [u8]>,
+    event_type: Option<&'a [u8]>,
+    exception_type: Option<&'a [u8]>,
+    error_code: Option<&'a [u8]>,
+    error_message: Option<&'a [u8]>,
+}
+
+impl AwsDecoder {
+    /// A decoder with the given caps.
+    #[must_use]
+    pub fn new(limits: AwsLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Reads the next bytes and hands each finished event to `on_event`: the name is its event type, the data its
+    /// payload. An exception is an error.
+    ///
+    /// An error ends the stream for good: later pushes return it again.
+    pub fn push<E: From<FramingError>>(
+        &mut self,
+        bytes: &[u8],
+        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone().into());
+        }
+        let mut rest = bytes;
+        while !self.partial.is_empty() && !rest.is_empty() {
+            let size = if self.partial.len() < PRELUDE { PRELUDE } else { self.size(&self.partial)? };
+            let (more, left) = rest.split_at(rest.len().min(size - self.partial.len()));
+            self.partial.extend_from_slice(more);
+            rest = left;
+            if self.partial.len() < PRELUDE {
+                return Ok(());
+            }
+            // The lengths are judged as soon as they are there, so that nothing is collected for a bad one.
+            let size = self.check(|this| this.size(&this.partial))?;
+            if self.partial.len() == size {
+                let mut message = std::mem::take(&mut self.partial);
+                let result = self.message(&message, &mut on_event);
+                message.clear();
+                self.partial = message;
+                result?;
+            }
+        }
+        while rest.len() >= PRELUDE {
+            let size = self.check(|this| this.size(rest))?;
+            let Some((message, left)) = rest.split_at_checked(size) else { break };
+            rest = left;
+            self.message(message, &mut on_event)?;
+        }
+        self.partial.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// The size of the message that begins here. There are enough bytes for a prelude.
+    fn size(&self, start: &[u8]) -> Result<usize, FramingError> {
+        let (total, headers) = (number(start, 0), number(start, 4));
+        if crc32fast::hash(&start[..8]) != number(start, 8) as u32 {
+            return Err(FramingError::Checksum);
+        }
+        if total > self.limits.message {
+            return Err(FramingError::EventTooLarge(self.limits.message));
+        }
+        if headers > self.limits.headers || headers.saturating_add(AROUND) > total {
+            return Err(FramingError::Malformed("its lengths contradict each other"));
+        }
+        Ok(total)
+    }
+
+    fn message<E: From<FramingError>>(
+        &mut self,
+        message: &[u8],
+        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let event = self.check(|_| event(message))?;
+        on_event(event)
+    }
+
+    /// Remembers a failure and frees what was collected.
+    fn check<T>(&mut self, judge: impl FnOnce(&Self) -> Result<T, FramingError>) -> Result<T, FramingError> {
+        let judged = judge(self);
+        if let Err(error) = &judged {
+            self.failed = Some(error.clone());
+            self.partial = Vec::new();
+        }
+        judged
+    }
+}
+
+/// A big-endian number of four bytes; the caller knows that they are there.
+fn number(bytes: &[u8], at: usize) -> usize {
+    bytes[at..at + 4].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+}
+
+/// Reads a message whose lengths have been checked.
+fn event(message: &[u8]) -> Result<Event<'_>, FramingError> {
+    let (body, checksum) = message.split_at(message.len() - 4);
+    if crc32fast::hash(body) != number(checksum, 0) as u32 {
+        return Err(FramingError::Checksum);
+    }
+    let (headers, payload) = body[PRELUDE..].split_at(number(message, 4));
+    let headers = read_headers(headers).ok_or(FramingError::Malformed("its headers end early or are unknown"))?;
+    match headers.message_type {
+        Some(b"exception") => {
+            let name = text(headers.exception_type.unwrap_or(b"exception")).into_owned();
+            Err(FramingError::Exception { name, message: words(payload) })
+        }
+        Some(b"error") => Err(FramingError::Exception {
+            name: text(headers.error_code.unwrap_or(b"error")).into_owned(),
+            message: headers.error_message.map_or_else(|| words(payload), |words| text(words).into_owned()),
+        }),
+        _ => {
+            let name = headers.event_type.map_or(Cow::Borrowed("message"), text);
+            Ok(Event { name, data: text(payload) })
+        }
+    }
+}
+
+/// What the payload of an exception says.
+fn words(payload: &[u8]) -> String {
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(payload).ok();
+    let said = parsed.as_ref().and_then(|value| value.get("message").or_else(|| value.get("Message"))?.as_str());
+    match said {
+        Some(said) => said.to_owned(),
+        None if payload.is_empty() => "the upstream reported a failure".to_owned(),
+        None => text(&payload[..payload.len().min(1_024)]).into_owned(),
+    }
+}
+
+/// Goes through the headers: name, type and value one after the other. `None` when they do not add up.
+fn read_headers(mut rest: &[u8]) -> Option<Headers<'_>> {
+    let mut headers = Headers::default();
+    while let Some((length, after)) = rest.split_first() {
+        let (name, after) = after.split_at_checked(usize::from(*length))?;
+        let (kind, after) = after.split_first()?;
+        let (size, after) = match kind {
+            0 | 1 => (0, after),
+            2 => (1, after),
+            3 => (2, after),
+            4 => (4, after),
+            5 | 8 => (8, after),
+            9 => (16, after),
+            6 | 7 => {
+                let (size, after) = after.split_first_chunk::<2>()?;
+                (usize::from(u16::from_be_bytes(*size)), after)
+            }
+            _ => return None,
+        };
+        let (value, after) = after.split_at_checked(size)?;
+        rest = after;
+        let slot = match name {
+            b":message-type" => &mut headers.message_type,
+            b":event-type" => &mut headers.event_type,
+            b":exception-type" => &mut headers.exception_type,
+            b":error-code" => &mut headers.error_code,
+            b":error-message" => &mut headers.error_message,
+            _ => continue,
+        };
+        if *kind == 7 {
+            *slot = Some(value);
+        }
+    }
+    Some(headers)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A message with these text headers.
+    pub(crate) fn message(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (name, value) in headers {
+            bytes.push(name.len() as u8);
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.push(7);
+            bytes.extend_from_slice(&(value.len() as u16).to_be_bytes());
+            bytes.extend_from_slice(value.as_bytes());
+        }
+        raw(&bytes, payload.as_bytes())
+    }
+
+    fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&((headers.len() + payload.len() + AROUND) as u32).to_be_bytes());
+        out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
+        out.extend_from_slice(&crc32fast::hash(&out).to_be_bytes());
+        out.extend_from_slice(headers);
+        out.extend_from_slice(payload);
+        let checksum = crc32fast::hash(&out);
+        out.extend_from_slice(&checksum.to_be_bytes());
+        out
+    }
+
+    /// The events and the error of a body, the same in every split.
+    #[track_caller]
+    fn check(body: &[u8], expect: &[(&str, &str)], error: Option<FramingError>) {
+        for size in 1..=body.len() {
+            let mut decoder = AwsDecoder::new(AwsLimits { message: 300, headers: 200 });
+            let mut seen = Vec::new();
+            let mut failed = None;
+            for piece in body.chunks(size) {
+                failed = decoder
+                    .push(piece, |event| {
+                        seen.push((event.name.into_owned(), event.data.into_owned()));
+                        Ok::<(), FramingError>(())
+                    })
+                    .err();
+                if failed.is_some() {
+                    break;
+                }
+            }
+            let seen: Vec<_> = seen.iter().map(|(name, data)| (name.as_str(), data.as_str())).collect();
+            assert_eq!((seen.as_slice(), &failed), (expect, &error), "in pieces of {size}");
+        }
+    }
+
+    fn event(name: &str, payload: &str) -> Vec<u8> {
+        message(&[(":event-type", name), (":content-type", "application/json"), (":message-type", "event")], payload)
+    }
+
+    #[test]
+    fn the_published_example_of_an_empty_message_reads() {
+        // Total 16, no headers; both checksums as the format's documentation gives them.
+        let empty = [0, 0, 0, 0x10, 0, 0, 0, 0, 0x05, 0xc2, 0x48, 0xeb, 0x7d, 0x98, 0xc8, 0xff];
+        check(&empty, &[("message", "")], None);
+    }
+
+    #[test]
+    fn messages_become_events() {
+        check(&[event("a", "{}"), event("b", "x\u{e9}")].concat(), &[("a", "{}"), ("b", "x\u{e9}")], None);
+    }
+
+    #[test]
+    fn every_type_of_header_is_passed_over() {
+        let mut headers = Vec::new();
+        for (kind, size) in [(0, 0), (1, 0), (2, 1), (3, 2), (4, 4), (5, 8), (8, 8), (9, 16)] {
+            headers.extend_from_slice(&[1, b'x', kind]);
+            headers.extend(std::iter::repeat_n(7, size));
+        }
+        headers.extend_from_slice(&[1, b'x', 6, 0, 2, 7, 7]);
+        check(&raw(&headers, b"p"), &[("message", "p")], None);
+        check(&raw(&[1, b'x', 10], b"p"), &[], Some(FramingError::Malformed("its headers end early or are unknown")));
+        check(&raw(&[9, b'x'], b"p"), &[], Some(FramingError::Malformed("its headers end early or are unknown")));
+    }
+
+    #[test]
+    fn exceptions_and_errors_are_typed() {
+        let thrown = message(
+            &[(":exception-type", "throttlingException"), (":message-type", "exception")],
+            r#"{"message":"Too many tokens"}"#,
+        );
+        let error = FramingError::Exception { name: "throttlingException".into(), message: "Too many tokens".into() };
+        check(&[event("a", "1"), thrown].concat(), &[("a", "1")], Some(error));
+        let headers = [(":message-type", "error"), (":error-code", "InternalError"), (":error-message", "oops")];
+        let error = FramingError::Exception { name: "InternalError".into(), message: "oops".into() };
+        check(&message(&headers, ""), &[], Some(error));
+    }
+
+    #[test]
+    fn damage_and_sizes_are_found_before_anything_is_collected() {
+        let mut damaged = event("a", "{\"text\":\"hello\"}");
+        let at = damaged.len() - 8;
+        damaged[at] ^= 1;
+        check(&damaged, &[], Some(FramingError::Checksum));
+        check(b"HTTP is not an event stream at all", &[], Some(FramingError::Checksum));
+        let mut large = 4_000_000_u32.to_be_bytes().to_vec();
+        large.extend_from_slice(&[0; 4]);
+        large.extend_from_slice(&crc32fast::hash(&large).to_be_bytes());
+        check(&large, &[], Some(FramingError::EventTooLarge(300)));
+        let mut lying = [20_u32.to_be_bytes(), 9_u32.to_be_bytes()].concat();
+        lying.extend_from_slice(&crc32fast::hash(&lying).to_be_bytes());
+        check(&lying, &[], Some(FramingError::Malformed("its lengths contradict each other")));
+    }
+}

@@ -1,0 +1,59 @@
+//! Anthropic's models on Bedrock: the Messages protocol inside binary messages. The body names a version instead of
+//! the model, which stands in the address; each message wraps one event. It signs and sends nothing.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use windlass_core::provider::{ProviderError, Request};
+
+use super::wire::Text;
+use super::{Batch, Quirks, anthropic};
+use crate::errors;
+use crate::framing::{Event, FramingError, text};
+
+/// Reads one answer.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    inner: anthropic::Decoder,
+    /// One event, unwrapped; kept for its memory.
+    event: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow, default)]
+    bytes: Text<'a>,
+}
+
+/// The body of a request.
+pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
+    anthropic::encode_hosted(request, quirks, "bedrock-2023-05-31", false)
+}
+
+impl Decoder {
+    /// Reads one event.
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> Result<(), ProviderError> {
+        if self.inner.ended() {
+            return Ok(());
+        }
+        let wire: Wire<'_> =
+            serde_json::from_str(&event.data).map_err(|err| errors::not_an_event(&event.data, &err))?;
+        let Some(encoded) = wire.bytes.0 else { return Ok(()) }; // not an event of the model
+        self.event.clear();
+        STANDARD
+            .decode_vec(encoded.as_bytes(), &mut self.event)
+            .map_err(|_| FramingError::Malformed("its content is not base64"))?;
+        let inner = Event { name: "message".into(), data: text(&self.event) };
+        self.inner.event(&inner, out)
+    }
+
+    /// See [`super::Decoder::finish`].
+    pub fn finish(&mut self, out: &mut Batch) -> bool {
+        self.inner.finish(out)
+    }
+
+    /// See [`super::Decoder::ended`].
+    pub fn ended(&self) -> bool {
+        self.inner.ended()
+    }
+}

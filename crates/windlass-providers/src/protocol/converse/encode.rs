@@ -1,0 +1,135 @@
+//! The body of a Converse request. Each message is encoded once and kept beside the history. It signs and sends
+//! nothing.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_core::message::{Message, Part, Role};
+use windlass_core::provider::{Request, ToolChoice};
+use windlass_core::tool::ToolSet;
+
+use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::{Quirks, wishes};
+
+const KEY: &str = "converse";
+
+/// The body of a request; the model stands in the address.
+pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
+    let messages: Vec<Arc<[u8]>> = request
+        .history
+        .iter()
+        .map(|entry| entry.wire().get_or_encode(KEY, || message(entry)))
+        .filter(|bytes| !bytes.is_empty())
+        .collect();
+    let mut body = vec![b'{'];
+    // There is no field for a schema that all models know, so they are told it.
+    let system = wishes::with_schema(request.system, request.options.output_schema.as_ref());
+    if !system.trim().is_empty() {
+        write_key(&mut body, "system");
+        body.extend_from_slice(br#"[{"text":"#);
+        write_json(&mut body, &system);
+        body.extend_from_slice(b"}]");
+    }
+    if !request.tools.is_empty() {
+        let tools = request.tools.wire().get_or_encode(KEY, || tool_list(request.tools));
+        write_key(&mut body, "toolConfig");
+        body.push(b'{');
+        write_key(&mut body, "tools");
+        body.extend_from_slice(&tools);
+        match &request.options.tool_choice {
+            Some(ToolChoice::Required) => write_field(&mut body, "toolChoice", &serde_json::json!({ "any": {} })),
+            Some(ToolChoice::Named(name)) => {
+                write_field(&mut body, "toolChoice", &serde_json::json!({ "tool": { "name": name } }));
+            }
+            // There is no word for none: the list has to stay, because the history may hold calls.
+            Some(ToolChoice::Auto | ToolChoice::None) | None => {}
+        }
+        body.push(b'}');
+    }
+    write_key(&mut body, "messages");
+    body.push(b'[');
+    for (at, bytes) in messages.iter().enumerate() {
+        body.extend_from_slice(if at > 0 { b"," } else { b"" });
+        body.extend_from_slice(bytes);
+    }
+    body.push(b']');
+    write_key(&mut body, "inferenceConfig");
+    body.push(b'{');
+    write_field(&mut body, "maxTokens", &request.max_output);
+    if let Some(temperature) = request.options.temperature {
+        write_field(&mut body, "temperature", &temperature.clamp(0.0, 1.0));
+    }
+    if !request.options.stop.is_empty() {
+        write_field(&mut body, "stopSequences", &request.options.stop);
+    }
+    body.extend_from_slice(b"}}");
+    body
+}
+
+fn tool_list(tools: &ToolSet) -> Vec<u8> {
+    let mut out = vec![b'['];
+    for (at, tool) in tools.iter().enumerate() {
+        let spec = tool.spec();
+        out.extend_from_slice(if at > 0 { b"," } else { b"" });
+        out.extend_from_slice(br#"{"toolSpec":{"#);
+        write_field(&mut out, "name", &spec.name);
+        write_field(&mut out, "description", &spec.description);
+        write_key(&mut out, "inputSchema");
+        out.extend_from_slice(br#"{"json":"#);
+        write_json(&mut out, &spec.schema);
+        out.extend_from_slice(b"}}}");
+    }
+    out.push(b']');
+    out
+}
+
+/// One message; nothing at all when no part of it can be said in this protocol.
+fn message(message: &Message) -> Vec<u8> {
+    let mut out = Vec::new();
+    let role = if message.role == Role::Assistant { "assistant" } else { "user" };
+    out.extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
+    let empty = out.len();
+    for part in &message.parts {
+        let Some(block) = block(part) else { continue };
+        if out.len() > empty {
+            out.push(b',');
+        }
+        write_json(&mut out, &block);
+    }
+    if out.len() == empty {
+        return Vec::new();
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+fn block(part: &Part) -> Option<Value> {
+    Some(match part {
+        Part::Text { text } if text.trim().is_empty() => return None,
+        Part::Text { text } => serde_json::json!({ "text": text }),
+        Part::Reasoning { text, opaque } => {
+            let state = |name: &str| opaque.as_ref()?.get(name)?.as_str();
+            if let Some(data) = state("redacted") {
+                serde_json::json!({ "reasoningContent": { "redactedContent": data } })
+            } else {
+                let signature = state("signature")?; // unsigned reasoning is not accepted back
+                serde_json::json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": signature } } })
+            }
+        }
+        Part::Image { media_type, data } => {
+            let format = media_type.rsplit('/').next().unwrap_or_default();
+            serde_json::json!({ "image": { "format": format, "source": { "bytes": data } } })
+        }
+        Part::Call(call) => {
+            let input = if call.args.is_object() { call.args.clone() } else { serde_json::json!({}) };
+            serde_json::json!({ "toolUse": { "toolUseId": call.id, "name": call.name, "input": input } })
+        }
+        Part::Result(result) => {
+            let text = if result.text.trim().is_empty() { "(no output)" } else { &result.text };
+            let status = if result.error.is_some() { "error" } else { "success" };
+            serde_json::json!({
+                "toolResult": { "toolUseId": result.id, "content": [{ "text": text }], "status": status }
+            })
+        }
+    })
+}

@@ -1,0 +1,265 @@
+//! The body of a generateContent request. Each message is encoded once and kept beside the history. It sends nothing;
+//! the model's name is part of the address, not of the body.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass_core::message::{Message, Part, Role};
+use windlass_core::provider::{Request, ToolChoice};
+use windlass_core::tool::ToolSet;
+
+use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::{Quirks, wishes};
+
+const KEY: &str = "gemini";
+/// Messages for models that demand a signature on every call.
+const SIGNED: &str = "gemini+signed";
+/// What the vendor accepts in the place of the signature of a call that another model made.
+const FOREIGN: &str = "skip_thought_signature_validator";
+
+/// The body of a request. Everything that may change from step to step comes after the contents.
+pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
+    let third = generation(request.model) >= 3;
+    let key = if third { SIGNED } else { KEY };
+    let contents: Vec<Arc<[u8]>> = request
+        .history
+        .iter()
+        .map(|entry| entry.wire().get_or_encode(key, || content(entry, third)))
+        .filter(|bytes| !bytes.is_empty())
+        .collect();
+    let tools = request.tools.wire().get_or_encode(KEY, || tool_list(request.tools));
+    let size = contents.iter().map(|bytes| bytes.len() + 1).sum::<usize>() + tools.len() + request.system.len() * 9 / 8;
+
+    let mut body = Vec::with_capacity(size + 512);
+    body.push(b'{');
+    // Models before the third generation take tools or a schema, not both: then the schema is told in words.
+    let schema = request.options.output_schema.as_ref();
+    let by_words = schema.filter(|_| !third && !request.tools.is_empty());
+    let system = wishes::with_schema(request.system, by_words);
+    if !system.trim().is_empty() {
+        write_key(&mut body, "systemInstruction");
+        body.extend_from_slice(br#"{"parts":[{"text":"#);
+        write_json(&mut body, &system);
+        body.extend_from_slice(b"}]}");
+    }
+    if !request.tools.is_empty() {
+        write_key(&mut body, "tools");
+        body.extend_from_slice(&tools);
+    }
+    write_key(&mut body, "contents");
+    body.push(b'[');
+    for (at, bytes) in contents.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(bytes);
+    }
+    body.push(b']');
+    if let Some(choice) = request.options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+        let config = match choice {
+            ToolChoice::Auto => json!({ "mode": "AUTO" }),
+            ToolChoice::None => json!({ "mode": "NONE" }),
+            ToolChoice::Required => json!({ "mode": "ANY" }),
+            ToolChoice::Named(name) => json!({ "mode": "ANY", "allowedFunctionNames": [name] }),
+        };
+        write_field(&mut body, "toolConfig", &json!({ "functionCallingConfig": config }));
+    }
+    settings(&mut body, request, schema.filter(|_| by_words.is_none()), third);
+    body.push(b'}');
+    body
+}
+
+fn settings(body: &mut Vec<u8>, request: &Request<'_>, schema: Option<&Value>, third: bool) {
+    let options = request.options;
+    write_key(body, "generationConfig");
+    body.push(b'{');
+    write_field(body, "maxOutputTokens", &request.max_output);
+    if let Some(temperature) = options.temperature {
+        write_field(body, "temperature", &temperature.clamp(0.0, 2.0));
+    }
+    if !options.stop.is_empty() {
+        write_field(body, "stopSequences", &options.stop);
+    }
+    // The third generation thinks by level and still takes a number; the second knows numbers only.
+    let level = options.reasoning_effort.as_deref().filter(|_| third && options.thinking_tokens.is_none());
+    if let Some(level) = level {
+        let level = match level {
+            "none" => "minimal",
+            "xhigh" | "max" => "high",
+            other => other,
+        };
+        write_field(body, "thinkingConfig", &json!({ "includeThoughts": true, "thinkingLevel": level }));
+    } else if let Some(tokens) = wishes::thinking_tokens(options) {
+        write_field(body, "thinkingConfig", &json!({ "includeThoughts": tokens > 0, "thinkingBudget": tokens }));
+    }
+    if let Some(schema) = schema {
+        write_field(body, "responseMimeType", "application/json");
+        write_field(body, "responseJsonSchema", wishes::without_dialect(schema).as_ref());
+    }
+    body.push(b'}');
+}
+
+/// The number in a model's name; a name without one is taken for the newest, because aliases move on.
+fn generation(model: &str) -> u32 {
+    let Some((_, rest)) = model.split_once("gemini-") else { return 2 };
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(3)
+}
+
+fn tool_list(tools: &ToolSet) -> Vec<u8> {
+    let mut out = br#"[{"functionDeclarations":["#.to_vec();
+    for (at, tool) in tools.iter().enumerate() {
+        let spec = tool.spec();
+        out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
+        write_field(&mut out, "name", &spec.name);
+        write_field(&mut out, "description", &spec.description);
+        write_field(&mut out, "parametersJsonSchema", wishes::without_dialect(&spec.schema).as_ref());
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}]");
+    out
+}
+
+/// One message; nothing at all when no part of it can be said in this protocol.
+fn content(message: &Message, signed: bool) -> Vec<u8> {
+    let role = if message.role == Role::Assistant { "model" } else { "user" };
+    let mut out = format!(r#"{{"role":"{role}","parts":["#).into_bytes();
+    let empty = out.len();
+    let mut unsigned_calls = signed && message.role == Role::Assistant;
+    for (at, part) in message.parts.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| message.parts.get(at));
+        let signature = match part {
+            Part::Call(_) => signature(before, "call"),
+            Part::Text { .. } => signature(message.parts.get(at + 1), "text"),
+            Part::Reasoning { .. } => signature(Some(part), "thought").or_else(|| {
+                // A signature without a text of its own; otherwise the text before it has taken it.
+                signature(Some(part), "text").filter(|_| !matches!(before, Some(Part::Text { .. })))
+            }),
+            _ => None,
+        };
+        // Only the first of several calls that were asked for together carries one.
+        let is_call = matches!(part, Part::Call(_));
+        let signature = signature.or_else(|| (is_call && unsigned_calls).then_some(FOREIGN));
+        unsigned_calls &= !is_call;
+        let lone = Part::Text { text: String::new() };
+        let part = if signature_is_lone(part) { &lone } else { part };
+        write_part(&mut out, part, signature);
+    }
+    if out.len() == empty {
+        return Vec::new();
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// The signature in a reasoning part, if it belongs on such a part.
+fn signature<'a>(part: Option<&'a Part>, on: &str) -> Option<&'a str> {
+    match part? {
+        Part::Reasoning { opaque: Some(opaque), .. } if opaque.get("on").and_then(Value::as_str) == Some(on) => {
+            opaque.get("thought_signature")?.as_str()
+        }
+        _ => None,
+    }
+}
+
+/// A signature of a text that was empty: it may have been kept behind a thought.
+fn signature_is_lone(part: &Part) -> bool {
+    matches!(part, Part::Reasoning { .. }) && signature(Some(part), "text").is_some()
+}
+
+fn write_part(out: &mut Vec<u8>, part: &Part, signature: Option<&str>) {
+    let start = |out: &mut Vec<u8>| out.extend_from_slice(if out.last() == Some(&b'}') { b",{" } else { b"{" });
+    match part {
+        Part::Text { text } if text.is_empty() && signature.is_none() => return,
+        Part::Text { text } => {
+            start(out);
+            write_field(out, "text", text);
+        }
+        Part::Reasoning { text, .. } => {
+            if signature.is_none() {
+                return; // thoughts alone are not asked for again
+            }
+            start(out);
+            write_field(out, "text", text);
+            write_field(out, "thought", &true);
+        }
+        Part::Image { media_type, data } => {
+            start(out);
+            write_field(out, "inlineData", &json!({ "mimeType": media_type, "data": data }));
+        }
+        Part::Call(call) => {
+            start(out);
+            let args = if call.args.is_object() { call.args.clone() } else { json!({}) };
+            write_field(out, "functionCall", &json!({ "id": call.id, "name": call.name, "args": args }));
+        }
+        Part::Result(result) => {
+            start(out);
+            let name = if result.error.is_some() { "error" } else { "output" };
+            let response = json!({ name: result.text });
+            write_field(
+                out,
+                "functionResponse",
+                &json!({ "id": result.id, "name": result.name, "response": response }),
+            );
+        }
+    }
+    if let Some(signature) = signature {
+        write_field(out, "thoughtSignature", signature);
+    }
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generation_is_in_the_name() {
+        for (model, expect) in [
+            ("gemini-2.5-pro", 2),
+            ("models/gemini-3.1-pro-preview", 3),
+            ("gemini-12-flash", 12),
+            ("gemini-flash-latest", 3),
+            ("gemma-3-27b-it", 2),
+        ] {
+            assert_eq!(generation(model), expect, "{model}");
+        }
+    }
+
+    #[test]
+    fn signatures_go_back_on_the_part_they_came_on() {
+        let state = |on: &str, signature: &str, text: &str| Part::Reasoning {
+            text: text.into(),
+            opaque: Some(json!({ "thought_signature": signature, "on": on })),
+        };
+        let call = |id: &str| {
+            let call = json!({ "type": "call", "id": id, "name": "t", "args": {} });
+            serde_json::from_value::<Part>(call).expect("a call")
+        };
+        let text = |text: &str| Part::Text { text: text.into() };
+        let check = |parts: Vec<Part>, signed, expect: Value| {
+            let message = Message { parts, ..Message::assistant("") };
+            let bytes = content(&message, signed);
+            let parts = serde_json::from_slice::<Value>(&bytes).map_or(Value::Null, |mut value| value["parts"].take());
+            assert_eq!(parts, expect);
+        };
+        let function = |id: &str| json!({ "id": id, "name": "t", "args": {} });
+        check(
+            vec![text("a"), state("text", "s1", ""), state("call", "s2", "hidden"), call("1"), call("2")],
+            true,
+            json!([
+                { "text": "a", "thoughtSignature": "s1" },
+                { "functionCall": function("1"), "thoughtSignature": "s2" },
+                { "functionCall": function("2") },
+            ]),
+        );
+        check(
+            vec![state("thought", "s1", "hm"), state("text", "s2", "not sent")],
+            true,
+            json!([{ "text": "hm", "thought": true, "thoughtSignature": "s1" }, { "text": "", "thoughtSignature": "s2" }]),
+        );
+        check(vec![call("1")], false, json!([{ "functionCall": function("1") }]));
+        check(vec![call("1")], true, json!([{ "functionCall": function("1"), "thoughtSignature": FOREIGN }]));
+        check(vec![Part::Reasoning { text: "x".into(), opaque: None }], true, Value::Null);
+    }
+}
