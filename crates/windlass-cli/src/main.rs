@@ -15,9 +15,6 @@ mod wire;
 
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // The most frequent question of scripts is answered before anything is set up.
     let mut words = std::env::args_os().skip(1);
