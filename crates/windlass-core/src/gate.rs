@@ -224,7 +224,7 @@ pub struct Place {
 /// use windlass_core::tool::{Effect, Touch};
 ///
 /// let allow = Rule::parse("write_file(docs/**)", Verdict::Allow, Level::User).expect("a rule");
-/// let gate = PermissionGate { mode: Mode::Ask, rules: vec![allow] };
+/// let gate = PermissionGate { mode: Mode::Ask, rules: vec![allow], ..PermissionGate::default() };
 /// let judge = |path: &str| {
 ///     let touches = [Touch::Write { path: path.into(), inside: true }];
 ///     gate.judge(&Proposal { tool: "write_file", effect: Effect::Write, touches: &touches, place: Place::default() }).verdict

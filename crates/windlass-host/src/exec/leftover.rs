@@ -8,19 +8,24 @@ use super::MARK;
 /// How much of an environment is looked at.
 const MAX_ENVIRONMENT: usize = 256 * 1024;
 /// A daemon may start another while it is looked for.
-const PASSES: usize = 3;
+const PASSES: usize = 10;
+/// A process that is just becoming another program shows no environment for a moment, so one look is not enough.
+const BETWEEN: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Kills every process that has the mark.
 pub(super) fn end_marked(mark: &str) {
     let entry = format!("{MARK}={mark}\0");
     let mut buffer = vec![0; MAX_ENVIRONMENT];
+    let mut quiet = 0;
     for _ in 0..PASSES {
         let Ok(processes) = std::fs::read_dir("/proc") else { return };
         let ids = processes.flatten().filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
         let ended = ids.filter_map(Pid::from_raw).filter(|id| end_one(*id, entry.as_bytes(), &mut buffer)).count();
-        if ended == 0 {
+        quiet = if ended == 0 { quiet + 1 } else { 0 };
+        if quiet == 2 {
             return;
         }
+        std::thread::sleep(BETWEEN);
     }
 }
 
