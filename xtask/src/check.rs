@@ -49,7 +49,7 @@ pub(crate) fn run() -> Result<()> {
     println!("==> tools");
     install::what_is_missing()?;
     let tests = if install::has_nextest() { NEXTEST } else { TESTS };
-    let stages = [FORMAT, LAYOUT, CLIPPY, tests, DOC_TESTS, DOCS, LICENCES];
+    let stages = [FORMAT, LAYOUT, CLIPPY, DOC_TESTS, tests, DOCS, LICENCES];
     let mut times = vec![("tools", began.elapsed())];
     for (at, stage) in stages.iter().enumerate() {
         println!("==> [{}/{}] {}: {}", at + 1, stages.len(), stage.name, stage.repeat());
