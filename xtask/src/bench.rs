@@ -37,6 +37,7 @@ const GROUPS: &[Group] = &[
     Group { name: "step", measure: rows::hundred_steps },
     Group { name: "growth", measure: rows::thousand_steps },
     Group { name: "flood", measure: rows::flood },
+    Group { name: "decode", measure: rows::decode },
     Group { name: "size", measure: rows::size },
 ];
 

@@ -32,7 +32,7 @@ impl Wire {
     fn vendor(self) -> &'static str {
         match self {
             Self::Messages => "anthropic",
-            Self::Chat => "openai",
+            Self::Chat => "openai-chat",
         }
     }
 }

@@ -100,6 +100,33 @@ pub(crate) fn flood(lab: &Lab) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Reading streams: 100 MB of text-only events, in each protocol. 200 MB a second are half a second for them.
+pub(crate) fn decode(lab: &Lab) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, title) in [
+        ("messages", "Messages"),
+        ("chat", "Chat Completions"),
+        ("responses", "Responses"),
+        ("gemini", "generateContent"),
+        ("ollama", "Ollama"),
+    ] {
+        let mut command = lab.program("decode-speed");
+        command.args(["--protocol", name, "--times", &lab.times(20).to_string()]);
+        let output = command.output().context("decode-speed could not be started")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let pairs: Vec<(f64, f64)> = text
+            .lines()
+            .filter_map(|line| {
+                line.split_once(' ').and_then(|(ours, floor)| Some((ours.parse().ok()?, floor.parse().ok()?)))
+            })
+            .collect();
+        let (ours, floor) = pairs.into_iter().unzip();
+        let row = Row::new(&format!("decoding 100 MB of {title}"), Unit::Ms, Spread::of(ours)?);
+        rows.push(row.floor("finding its line ends", Spread::of(floor)?).target(Target::Below(500.0)));
+    }
+    Ok(rows)
+}
+
 /// The program on disk.
 pub(crate) fn size(lab: &Lab) -> Result<Vec<Row>> {
     let bytes = |name| -> Result<Spread> {
