@@ -81,6 +81,17 @@ pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> Prov
     error(ProviderErrorKind::InvalidResponse, message, Some(status))
 }
 
+/// A body that ended before its first event was whole: cut, if it began as an event stream does.
+pub(crate) fn no_event(host: &str, start: &[u8]) -> ProviderError {
+    let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    let field = |name: &&str| text.starts_with(name.as_bytes()) || name.as_bytes().starts_with(text);
+    let begun = ["data:", "event:", "id:", "retry:", ":", "\0"].iter().any(field);
+    if begun && !text.is_empty() {
+        return cut(host);
+    }
+    in_body(start).unwrap_or_else(|| not_a_stream(200, "no events", start))
+}
+
 /// An event that is not JSON of the protocol.
 pub(crate) fn not_an_event(data: &str, err: &serde_json::Error) -> ProviderError {
     let message = format!("the upstream sent an event that is not of its protocol ({err}): {}", quote(data.as_bytes()));
@@ -424,6 +435,18 @@ mod tests {
         check("retry-after", "Fri, 15 Jan 2027 08:00:10 GMT", Some(10_000));
         check("retry-after", "Fri, 15 Jan 2010 08:00:10 GMT", None);
         check("retry-after-ms", "1500", Some(1_500));
+    }
+
+    #[test]
+    fn half_a_first_event_is_a_cut_and_a_page_is_not() {
+        let kind = |start: &str| no_event("h", start.as_bytes()).kind;
+        for start in ["data: {\"a\"", "event: x", ": keep-alive", "\u{feff}da", "\0\0\0\u{7f}"] {
+            assert_eq!(kind(start), ProviderErrorKind::Network { transient: true }, "{start}");
+        }
+        for start in ["", "<html>", "dato", "{\"id\":1}"] {
+            assert_eq!(kind(start), ProviderErrorKind::InvalidResponse, "{start}");
+        }
+        assert_eq!(kind("{\"error\":{\"code\":401}}"), ProviderErrorKind::Authentication);
     }
 
     #[test]

@@ -449,9 +449,7 @@ impl Reading {
         match last {
             Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => Err(err),
             _ if self.seen_event => Err(errors::cut(self.body.host())),
-            _ => {
-                Err(errors::in_body(&self.start).unwrap_or_else(|| errors::not_a_stream(200, "no events", &self.start)))
-            }
+            _ => Err(errors::no_event(self.body.host(), &self.start)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Exchanges that are taken down, played again without a server, and read by the decoders alone.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -122,6 +122,8 @@ fn every_shared_recording_is_decoded() {
         return;
     }
     let place = Place::new();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(&file).unwrap()).read_to_string(&mut text).unwrap();
     let file = file.display().to_string();
     let whole = decode(&place, &[&file], "");
     let unknown = whole
@@ -129,4 +131,25 @@ fn every_shared_recording_is_decoded() {
         .filter(|row| row["error"]["message"].as_str().is_some_and(|text| text.contains("is not one we speak")));
     eprintln!("{} recordings decoded, {} of protocols we do not speak", whole.len(), unknown.count());
     assert_eq!(decode(&place, &[&file, "--split", "7", "--bom", "--crlf"], ""), whole);
+
+    // Cut in the middle: an error that keeps the text so far.
+    let half = text.lines().map(|line| {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        if let Some(body) = row["response"]["body"].as_str().filter(|_| row["framing"] != "aws-eventstream") {
+            let half = body.chars().take(body.chars().count() / 2).collect::<String>();
+            row["response"]["body"] = half.into();
+        }
+        format!("{row}\n")
+    });
+    let file = place.home().join("half.jsonl");
+    std::fs::write(&file, half.collect::<String>()).unwrap();
+    let rows = decode(&place, &[&file.display().to_string()], "");
+    let cut = rows.iter().zip(&whole).filter(|(half, whole)| {
+        let text = |row: &Value| row["text"].as_str().unwrap().to_owned();
+        assert!(text(whole).starts_with(&text(half)), "{half}");
+        half["error"]["kind"] == "network" && half["stop"].is_null()
+    });
+    let cut = cut.count();
+    eprintln!("{cut} of them are cut in their middle");
+    assert!(cut > whole.len() * 8 / 10);
 }

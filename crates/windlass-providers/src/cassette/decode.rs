@@ -158,18 +158,9 @@ fn read(protocol: Protocol, body: &[u8], options: &DecodeOptions) -> (Batch, Opt
     }
     let cut = || match seen {
         true => errors::cut("the recording"),
-        false => not_events(body),
+        false => errors::no_event("the recording", body),
     };
     (batch, Some(failed.unwrap_or_else(cut)))
-}
-
-/// A body without one event: an error object, or something else altogether.
-fn not_events(body: &[u8]) -> ProviderError {
-    let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    match parsed.as_ref().and_then(|value| value.get("error")).filter(|error| !error.is_null()) {
-        Some(error) => errors::from_error_value(error),
-        None => errors::not_a_stream(200, "no events", body),
-    }
 }
 
 /// The body as another server might have sent it.

@@ -178,6 +178,10 @@ impl Decoder {
                 continue; // we ask for one answer
             }
             for part in candidate.content.iter().flat_map(|content| &content.parts).flatten() {
+                // An answer that goes on after its end needs another one, or it was cut.
+                if part.function_call.is_some() || !part.text.as_str().is_empty() {
+                    self.stop.take_if(|stop| *stop != EndReason::Refused);
+                }
                 self.part(part, out);
             }
             self.finish_reason(candidate.finish_reason.as_str(), candidate.finish_message.as_str(), out)?;
