@@ -3,6 +3,7 @@
 
 mod floor;
 mod pattern;
+mod secrets;
 mod shell;
 
 use std::fmt;
@@ -13,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::tool::{Effect, Touch, canonical_name};
 
-pub use floor::{is_credential, keeps_secret};
 pub use pattern::glob_match;
+pub use secrets::{is_credential, keeps_secret};
 
 /// What may happen with a call, strictest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

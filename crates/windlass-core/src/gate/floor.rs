@@ -2,6 +2,7 @@
 //! Paths are judged as they resolve. Commands are judged by the words of each simple command: what they write for
 //! certain by its row, what they may write or what cannot be read by a person.
 
+use super::secrets::{is_credential, trimmed};
 use super::shell::{Simple, base_name, simple_commands};
 use super::{Decision, Place, Proposal, Verdict};
 use crate::tool::Touch;
@@ -269,69 +270,6 @@ fn credential(path: &str, exposed: &[String]) -> Decision {
     Decision::new(Verdict::Deny, "floor: credentials", reason)
 }
 
-/// Whether a path names credentials (spec 5.2).
-#[must_use]
-pub fn is_credential(path: &str) -> bool {
-    let lower = path.to_lowercase().replace('\\', "/");
-    let lower = lower.trim_matches(|c| matches!(c, '"' | '\''));
-    let parts: Vec<&str> = lower.split('/').map(trimmed).filter(|part| !part.is_empty()).collect();
-    let Some((name, folders)) = parts.split_last() else { return false };
-    let in_folder = |names: &[&str]| parts.iter().any(|part| names.contains(part));
-    if (*name == ".env" || name.starts_with(".env.")) && !SAMPLES.iter().any(|sample| name.ends_with(sample)) {
-        return true;
-    }
-    let ends = [".pem", ".key", ".p12", ".pfx"];
-    if ends.iter().any(|end| name.ends_with(end) && name.len() > end.len()) {
-        return true;
-    }
-    if KEY_FILES.contains(name) || in_folder(&[".ssh", ".aws", ".azure", ".gnupg"]) {
-        return true;
-    }
-    let tail = |folder: &str, file: &str| *name == file && folders.last() == Some(&folder);
-    let below = |trail: &[&str]| parts.windows(trail.len()).any(|window| window == trail);
-    if tail(".kube", "config") || tail(".docker", "config.json") || KEY_FOLDERS.iter().any(|trail| below(trail)) {
-        return true;
-    }
-    // What a process was given, keys among it.
-    if lower.starts_with("/proc/") && *name == "environ" {
-        return true;
-    }
-    if lower.starts_with("/etc/shadow") || lower.starts_with("/etc/gshadow") || lower.starts_with("/etc/sudoers") {
-        return true;
-    }
-    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
-    let at_home = matches!(*name, ".npmrc" | ".pypirc") && (lower.starts_with('/') || lower.starts_with('~'));
-    at_home
-        || (matches!(stem, "credentials" | "secrets")
-            && matches!(extension, "" | "json" | "yaml" | "yml" | "toml" | "ini" | "txt"))
-}
-
-/// Whether an environment variable of that name is kept from children (spec 5.2).
-#[must_use]
-pub fn keeps_secret(name: &str) -> bool {
-    let upper = name.to_uppercase();
-    if ["GIT_AUTHOR_", "GIT_COMMITTER_", "XDG_", "DBUS_"].iter().any(|free| upper.starts_with(free)) {
-        return false;
-    }
-    upper.ends_with("APIKEY")
-        || upper.split('_').any(|word| {
-            matches!(
-                word,
-                "KEY"
-                    | "APIKEY"
-                    | "TOKEN"
-                    | "SECRET"
-                    | "PASSWORD"
-                    | "PASSWD"
-                    | "CREDENTIAL"
-                    | "CREDENTIALS"
-                    | "AUTH"
-                    | "COOKIE"
-                    | "SESSION"
-            )
-        })
-}
-
 /// The pattern that "always" offers for a plain command: the task, with whatever further words, where the first words
 /// name a task and nothing more; else the command exactly as it is.
 pub(super) fn always_pattern(command: &str) -> String {
@@ -417,29 +355,12 @@ fn is_git_folder(part: &str) -> bool {
     name == ".git" || name == "git~1"
 }
 
-/// Some file systems drop dots and spaces at the end of a name, so `.git.` is `.git` there.
-fn trimmed(part: &str) -> &str {
-    part.trim_end_matches([' ', '.'])
-}
-
 fn under(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 const FREE_TO_READ: &[&str] =
     &["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc", "/nix/store", "/System", "/Library"];
-const SAMPLES: &[&str] = &[".example", ".sample", ".template"];
-const KEY_FILES: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".git-credentials", ".pgpass"];
-const KEY_FOLDERS: &[&[&str]] = &[
-    &[".config", "gcloud"],
-    &[".local", "share", "keyrings"],
-    &["library", "keychains"],
-    &[".mozilla", "firefox"],
-    &[".config", "google-chrome"],
-    &[".config", "chromium"],
-    &["application support", "google", "chrome"],
-    &["application support", "firefox"],
-];
 const SHELL_FILES: &[&str] = &[
     ".bashrc",
     ".bash_profile",
