@@ -254,8 +254,11 @@ pub fn known<'a>(keys: &'a [Key], name: &str) -> Result<&'a Key, ConfigError> {
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed: String = typed.chars().take(200).collect();
     let far = (typed.chars().count() / 3).max(2);
+    let letters = typed.chars().count();
     known
         .into_iter()
+        // The distance is never less than the difference in length, which is known for nothing.
+        .filter(|name| name.chars().count().abs_diff(letters) <= far)
         .map(|name| (strsim::damerau_levenshtein(&typed, name), name))
         .filter(|(distance, _)| *distance <= far)
         .min_by_key(|(distance, _)| *distance)
