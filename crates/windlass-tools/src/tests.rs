@@ -174,5 +174,6 @@ fn schemas_are_compact_and_every_field_is_described() {
         spec.schema["properties"].as_object().into_iter().flatten().for_each(described);
         size += schema.len() + spec.description.len();
     }
-    assert!(size < 10_000, "{size} bytes go along with every request");
+    // On average: a tool that needs more room must be worth it.
+    assert!(size < 640 * all().len(), "{size} bytes go along with every request");
 }
