@@ -175,5 +175,5 @@ fn schemas_are_compact_and_every_field_is_described() {
         size += schema.len() + spec.description.len();
     }
     // On average: a tool that needs more room must be worth it.
-    assert!(size < 640 * all().len(), "{size} bytes go along with every request");
+    assert!(size < 640 * crate::all().len(), "{size} bytes go along with every request");
 }
