@@ -7,6 +7,7 @@ mod bench;
 mod cargo;
 mod check;
 mod install;
+mod live;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,11 +25,12 @@ struct Command {
 const COMMANDS: &[Command] = &[
     Command {
         name: "test",
-        takes: "",
-        about: "everything that must hold: format, layout, clippy, all tests, docs, licences",
-        run: |args| {
-            no_arguments("test", args)?;
-            check::run()
+        takes: "[--live-local]",
+        about: "everything that must hold: format, layout, clippy, all tests, docs, licences; --live-local: a real model",
+        run: |args| match args {
+            [only] if only == "--live-local" => live::run(),
+            [] => check::run(),
+            [other, ..] => bail!("{}", unknown("option", other, ["--live-local"].into_iter())),
         },
     },
     Command {

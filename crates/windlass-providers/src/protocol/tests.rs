@@ -208,7 +208,7 @@ fn the_responses_body_holds_items_and_gives_state_back_before_what_it_led_to() {
             { "role": "system", "content": "be brief" },
             { "role": "user", "content": "go" },
             item("rs_1"),
-            { "role": "assistant", "content": "reading", "phase": "commentary" },
+            { "type": "message", "role": "assistant", "content": "reading", "phase": "commentary" },
             { "type": "function_call", "call_id": "c1", "name": "read_file", "arguments": "{\"path\":\"a\"}" },
             { "type": "function_call_output", "call_id": "c1", "output": "text of a" },
         ],

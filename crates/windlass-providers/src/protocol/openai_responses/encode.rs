@@ -194,6 +194,8 @@ fn assistant(out: &mut Vec<u8>, message: &Message) {
             Part::Text { text } if !text.is_empty() => {
                 repeat(out, &mut reasoning);
                 start(out);
+                // The protocol lets it be left out, but llama.cpp refuses an answer that does not name its type.
+                write_field(out, "type", "message");
                 write_field(out, "role", "assistant");
                 write_field(out, "content", text);
                 if let Some(phase) = phase.take() {
