@@ -118,6 +118,9 @@ pub(crate) struct ResumeArgs {
 /// Who works, where, and how freely.
 #[derive(Debug, Args, Default)]
 pub(crate) struct AgentArgs {
+    /// Take model, vendor, approval and limits from this profile of the settings
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     /// The model, as `model` or `vendor/model`
     #[arg(short, long)]
     pub(crate) model: Option<String>,

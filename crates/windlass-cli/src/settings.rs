@@ -65,6 +65,14 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Number,
         doc: "Seconds without a byte from a model before it is given up; 120.",
     },
+    Key { name: "profiles.*.provider", kind: Kind::Text, doc: "What `--profile NAME` sets `provider` to." },
+    Key { name: "profiles.*.model", kind: Kind::Text, doc: "What `--profile NAME` sets `model` to." },
+    Key { name: "profiles.*.approval", kind: MODES, doc: "What `--profile NAME` sets `approval` to." },
+    Key { name: "profiles.*.reasoning_effort", kind: Kind::Text, doc: "The same for `reasoning_effort`." },
+    Key { name: "profiles.*.temperature", kind: Kind::Number, doc: "The same for `temperature`." },
+    Key { name: "profiles.*.max_budget_usd", kind: Kind::Limit, doc: "The same for `max_budget_usd`." },
+    Key { name: "profiles.*.max_steps", kind: Kind::Limit, doc: "The same for `max_steps`." },
+    Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
     Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
     Key { name: "ca_file", kind: Kind::Text, doc: "A PEM file with further root certificates." },
 ];
@@ -153,6 +161,10 @@ impl Settings {
 
     /// Puts the flags where they belong.
     pub(crate) fn add_flags(&mut self, agent: &AgentArgs, limits: &LimitArgs) -> Result<(), Failure> {
+        if let Some(profile) = &agent.profile {
+            // Before the flags of the same layer, so that a flag still counts over it.
+            self.add_profile(profile)?;
+        }
         let flags = [
             ("model", &agent.model, "--model"),
             ("provider", &agent.provider, "--provider"),
@@ -168,6 +180,39 @@ impl Settings {
             if let Some(value) = value {
                 self.layers.add(Layer::Flag, key, value, flag)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Takes over what a profile sets.
+    fn add_profile(&mut self, name: &str) -> Result<(), Failure> {
+        let keys = KEYS.iter().filter_map(|key| key.name.strip_prefix("profiles.*."));
+        let set: Vec<(&str, String)> = keys
+            .filter_map(|key| {
+                let value = &self.layers.get(&Self::named("profiles", name, key))?.value;
+                Some((
+                    key,
+                    match value {
+                        Value::Text(text) => text.clone(),
+                        other => other.to_string(),
+                    },
+                ))
+            })
+            .collect();
+        if set.is_empty() {
+            let named = self.layers.iter().filter_map(|(key, _)| key.strip_prefix("profiles.")?.split('.').next());
+            let mut known: Vec<&str> = named.collect();
+            known.dedup();
+            let failure = Failure::usage(format!("there is no profile `{name}`"));
+            return Err(match nearest(name, known.iter().copied()) {
+                Some(near) => failure.hint(format!("did you mean `{near}`?")),
+                None if known.is_empty() => failure
+                    .hint(format!("make one, for example: windlass config set profiles.{name}.model VENDOR/MODEL")),
+                None => failure.hint(format!("the profiles are {}", known.join(", "))),
+            });
+        }
+        for (key, value) in set {
+            self.layers.add(Layer::Flag, key, &value, &format!("profile {name}"))?;
         }
         Ok(())
     }
@@ -349,6 +394,21 @@ mod tests {
         let text = settings.gate(Mode::Ask, &["bash"]).err().unwrap().text();
         assert!(text.contains("did you mean `bash`?"), "{text}");
         assert!(load("max_steps = 0.5", "").unwrap().budget().is_err());
+    }
+
+    #[test]
+    fn a_profile_counts_over_settings_and_under_flags() {
+        let user = "model = \"a/x\"\nmax_steps = 9\n[profiles.fast]\nmodel = \"ollama/small\"\nmax_steps = 3\n";
+        let mut settings = load(user, "").unwrap();
+        let agent = AgentArgs { profile: Some("fast".into()), ..AgentArgs::default() };
+        let limits = LimitArgs { max_steps: Some("5".into()), ..LimitArgs::default() };
+        settings.add_flags(&agent, &limits).unwrap();
+        assert_eq!(settings.layers.text("model"), Some("ollama/small"));
+        assert_eq!(settings.layers.get("model").unwrap().origin.place, "profile fast");
+        assert_eq!(settings.budget().unwrap().steps, Some(5));
+        let unknown = AgentArgs { profile: Some("fats".into()), ..AgentArgs::default() };
+        let text = load(user, "").unwrap().add_flags(&unknown, &limits).err().unwrap().text();
+        assert!(text.contains("did you mean `fast`?"), "{text}");
     }
 
     #[test]

@@ -193,14 +193,15 @@ fn http(settings: &Settings) -> Result<Http, Failure> {
         Some(path) => Some(read_text(Path::new(path), MAX_FILE, "ca_file")?.into_bytes()),
         None => None,
     };
-    let idle_timeout = match settings.layers.number("idle_timeout_s") {
-        None => HttpOptions::default().idle_timeout,
-        Some(seconds) if (0.1..=86_400.0).contains(&seconds) => Duration::from_secs_f64(seconds),
-        Some(_) => return Err(Failure::usage("`idle_timeout_s` is a number of seconds, from 0.1 to 86400")),
+    let seconds = |key: &str, usual: Duration| match settings.layers.number(key) {
+        None => Ok(usual),
+        Some(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Some(_) => Err(Failure::usage(format!("`{key}` is a number of seconds, from 0.1 to 86400"))),
     };
     let options = HttpOptions {
         extra_ca_pem,
-        idle_timeout,
+        idle_timeout: seconds("idle_timeout_s", HttpOptions::default().idle_timeout)?,
+        total_timeout: seconds("request_timeout_s", HttpOptions::default().total_timeout)?,
         https_proxy: variable("HTTPS_PROXY"),
         http_proxy: variable("HTTP_PROXY"),
         no_proxy: variable("NO_PROXY"),

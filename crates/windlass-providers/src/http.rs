@@ -34,6 +34,8 @@ pub struct HttpOptions {
     pub connect_timeout: Duration,
     /// Longest time without a byte, before the answer's head or inside its body.
     pub idle_timeout: Duration,
+    /// Longest time for the whole of one answer, counted from its head.
+    pub total_timeout: Duration,
     /// Most bytes of one body, counted after decompression.
     pub max_body: u64,
 }
@@ -47,6 +49,7 @@ impl Default for HttpOptions {
             no_proxy: None,
             connect_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(120),
+            total_timeout: Duration::from_secs(3_600),
             max_body: 512 << 20,
         }
     }
@@ -102,6 +105,14 @@ pub enum HttpError {
         /// The limit.
         seconds: u64,
     },
+    /// The answer went on for too long.
+    #[error("the answer of `{host}` was not over after {seconds} s")]
+    TooSlow {
+        /// Host and port.
+        host: String,
+        /// The limit.
+        seconds: u64,
+    },
     /// The connection broke.
     #[error("the connection to `{host}` broke: {detail}")]
     Broken {
@@ -152,6 +163,7 @@ impl HttpError {
             | Self::Broken { .. } => true,
             Self::Setup(_)
             | Self::Tls { .. }
+            | Self::TooSlow { .. }
             | Self::Malformed { .. }
             | Self::TooLarge { .. }
             | Self::Redirect { .. }
@@ -166,6 +178,7 @@ pub struct Http {
     client: reqwest::Client,
     connect_timeout: Duration,
     idle_timeout: Duration,
+    total_timeout: Duration,
     max_body: u64,
     tape: Tape,
 }
@@ -215,6 +228,7 @@ impl Http {
             client,
             connect_timeout: options.connect_timeout,
             idle_timeout: options.idle_timeout,
+            total_timeout: options.total_timeout,
             max_body: options.max_body,
             tape: Tape::None,
         })
@@ -306,7 +320,8 @@ impl Http {
     }
 
     fn body(&self, stream: Pieces, host: String, recording: Option<Recording>) -> HttpBody {
-        HttpBody { stream, http: self.clone(), host, read: 0, idle: None, done: false, recording }
+        let deadline = Instant::now() + self.total_timeout;
+        HttpBody { stream, http: self.clone(), host, read: 0, deadline, idle: None, done: false, recording }
     }
 
     /// Names what went wrong. The libraries below give few types, so their words decide where a type is missing.
@@ -347,6 +362,7 @@ pub struct HttpBody {
     http: Http,
     host: String,
     read: u64,
+    deadline: Instant,
     /// Runs only while nothing is there to be read.
     idle: Option<Pin<Box<Sleep>>>,
     done: bool,
@@ -371,6 +387,7 @@ impl HttpBody {
         };
         self.idle = None;
         let result = result.map(|piece| match piece {
+            Ok(_) if Instant::now() >= self.deadline => Err(self.too_slow()),
             Ok(bytes) => {
                 self.read = self.read.saturating_add(bytes.len() as u64);
                 if self.read > self.http.max_body {
@@ -389,13 +406,21 @@ impl HttpBody {
         Poll::Ready(result)
     }
 
+    fn too_slow(&self) -> HttpError {
+        HttpError::TooSlow { host: self.host.clone(), seconds: self.http.total_timeout.as_secs() }
+    }
+
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, HttpError>>> {
         let limit = self.http.idle_timeout;
-        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
+        let until = (Instant::now() + limit).min(self.deadline);
+        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         match idle.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => {
                 self.done = true;
+                if Instant::now() >= self.deadline {
+                    return Poll::Ready(Some(Err(self.too_slow())));
+                }
                 Poll::Ready(Some(Err(HttpError::Idle { host: self.host.clone(), seconds: limit.as_secs() })))
             }
         }

@@ -140,6 +140,14 @@ async fn silence_in_the_body_ends_after_the_idle_time_and_a_drip_counts_as_life(
     assert_eq!(err, HttpError::Idle { host: "h".into(), seconds: 120 });
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_drip_that_never_ends_is_ended_after_the_whole_time() {
+    assert_eq!(read(dripping(&[100; 35])).await.unwrap().len(), 35);
+    let err = read(dripping(&[100; 37])).await.unwrap_err();
+    assert_eq!(err, HttpError::TooSlow { host: "h".into(), seconds: 3_600 });
+    assert!(!err.is_transient());
+}
+
 #[tokio::test]
 async fn failures_to_connect_have_their_own_words() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

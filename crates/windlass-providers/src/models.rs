@@ -19,6 +19,8 @@ pub struct ModelRow {
     pub max_output: u64,
     /// What it costs.
     pub price: Price,
+    /// What the vendor's batch interface charges, in percent of that.
+    pub batch_percent: Option<u64>,
 }
 
 /// All rows, in the table's order.
@@ -65,6 +67,7 @@ fn parse(line: &'static str) -> Option<ModelRow> {
         context_window: number()?,
         max_output: number()?,
         price: Price { input: number()?, output: number()?, cache_read: number()?, cache_write: number()? },
+        batch_percent: number(),
     })
 }
 

@@ -55,18 +55,21 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
                 "vendor": row.vendor, "model": row.name, "context_window": row.context_window,
                 "max_output": row.max_output, "input_usd": usd(price.input), "output_usd": usd(price.output),
                 "cache_read_usd": usd(price.cache_read), "cache_write_usd": usd(price.cache_write),
+                "batch_percent": row.batch_percent,
             });
             text.push_str(&format!("{row}\n"));
         } else if args.prices {
             let name = format!("{}/{}", row.vendor, row.name);
-            let p = row.price;
-            text.push_str(&format!(
-                "  {name:<44} in {:>8.3}  out {:>8.3}  cache read {:>7.3}  write {:>7.3}\n",
-                usd(p.input),
-                usd(p.output),
-                usd(p.cache_read),
-                usd(p.cache_write)
-            ));
+            let (price, batch) =
+                (row.price, row.batch_percent.map_or_else(String::new, |part| format!("  batch {part} %")));
+            let figures = [
+                ("in", price.input),
+                ("out", price.output),
+                ("cache read", price.cache_read),
+                ("write", price.cache_write),
+            ];
+            let figures = figures.map(|(what, micros)| format!("{what} {:>8.3}", usd(micros))).join("  ");
+            text.push_str(&format!("  {name:<44} {figures}{batch}\n"));
         } else {
             text.push_str(&format!("  {}/{}\n", row.vendor, row.name));
         }
