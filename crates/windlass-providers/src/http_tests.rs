@@ -135,7 +135,7 @@ fn dripping(pauses: &[u64]) -> HttpBody {
 
 #[tokio::test(start_paused = true)]
 async fn silence_in_the_body_ends_after_the_idle_time_and_a_drip_counts_as_life() {
-    assert_eq!(read(dripping(&[100; 50])).await.unwrap().len(), 50);
+    assert_eq!(read(dripping(&[100; 30])).await.unwrap().len(), 30);
     let err = read(dripping(&[100, 119, 121, 1])).await.unwrap_err();
     assert_eq!(err, HttpError::Idle { host: "h".into(), seconds: 120 });
 }
