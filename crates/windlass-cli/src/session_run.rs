@@ -18,6 +18,7 @@ use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
+use windlass_core::tool::Tool;
 use windlass_core::workspace::Isolation;
 use windlass_engine::{OnAsk, Open, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
@@ -63,21 +64,25 @@ pub(crate) struct Ready {
     pub(crate) settings: Settings,
     pub(crate) root: Arc<Root>,
     plan: ModelPlan,
+    /// Being made while the rest is prepared: their schemas are the longest part of a start.
+    tools: std::thread::JoinHandle<Vec<Arc<dyn Tool>>>,
 }
 
 /// Everything that can be wrong is found here, before a session is opened.
 pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Failure> {
+    let tools = std::thread::spawn(windlass_tools::all);
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(agent.cd.as_deref(), home.as_deref())?;
     let mut settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
     settings.add_flags(agent, limits)?;
     let plan = ModelPlan::of(agent, &settings)?;
-    Ok(Ready { settings, root: Arc::new(root), plan })
+    Ok(Ready { settings, root: Arc::new(root), plan, tools })
 }
 
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
-        let Ready { settings, root, plan } = ready;
+        let Ready { settings, root, plan, tools } = ready;
+        let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
         let unknown = plan.unknown_model();
         for warning in settings.warnings.iter().chain(&unknown) {
             say!("warning: {}", crate::view::plain(warning));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request, Sampling};
+use windlass_core::tool::Tool;
 use windlass_core::workspace::{Files, Redactor};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
@@ -45,6 +46,7 @@ pub(crate) fn engine(
     root: Arc<Root>,
     default_mode: windlass_core::gate::Mode,
     schema: Option<&str>,
+    tools: Vec<Arc<dyn Tool>>,
 ) -> Result<Wired, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
@@ -61,7 +63,6 @@ pub(crate) fn engine(
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
-    let tools = windlass_tools::all();
     let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
     let gate = settings.gate(default_mode, &names)?;
     let engine = Engine::builder()

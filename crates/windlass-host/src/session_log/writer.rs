@@ -3,9 +3,10 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
 use windlass_core::BoxFuture;
 use windlass_core::event::Event;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
@@ -21,6 +22,8 @@ pub(super) struct Writer {
     dirty: bool,
     /// The names of the file and its directory are not on disk yet.
     fresh: bool,
+    /// They are on their way there, beside whatever else is done before the first sync.
+    names: Option<JoinHandle<io::Result<()>>>,
     /// After a failed sync or repair nobody knows what is on disk: nothing more is written.
     broken: Option<StoreError>,
     /// Held for the lock on it.
@@ -29,7 +32,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(log: File, path: PathBuf, len: u64, lease: File, fresh: bool) -> Self {
-        Self { log: Arc::new(log), path, len, dirty: fresh, fresh, broken: None, _lease: lease }
+        Self { log: Arc::new(log), path, len, dirty: fresh, fresh, names: None, broken: None, _lease: lease }
     }
 
     fn write_line(&mut self, line: &str) -> Result<(), StoreError> {
@@ -59,6 +62,14 @@ impl Writer {
         error
     }
 
+    /// A new log survives only if its name does; writing names down takes longer than a line, so it begins early.
+    fn start_names(&mut self) {
+        if std::mem::take(&mut self.fresh) {
+            let path = self.path.clone();
+            self.names = Some(tokio::task::spawn_blocking(move || sync_names(&path)));
+        }
+    }
+
     async fn sync_all(&mut self) -> Result<(), StoreError> {
         if let Some(err) = &self.broken {
             return Err(err.clone());
@@ -66,12 +77,16 @@ impl Writer {
         if !self.dirty {
             return Ok(());
         }
+        self.start_names();
         let log = Arc::clone(&self.log);
-        let dirs = self.fresh.then(|| self.path.clone());
-        let synced = tokio::task::spawn_blocking(move || sync_file(&log, dirs.as_deref())).await;
-        match synced.map_err(io::Error::other).and_then(|synced| synced) {
+        let mut synced = tokio::task::spawn_blocking(move || log.sync_data()).await.map_err(io::Error::other);
+        if let Some(names) = self.names.take() {
+            let named = names.await.map_err(io::Error::other).and_then(|named| named);
+            synced = synced.and_then(|synced| named.map(|()| synced));
+        }
+        match synced.and_then(|synced| synced) {
             Ok(()) => {
-                (self.dirty, self.fresh) = (false, false);
+                self.dirty = false;
                 Ok(())
             }
             Err(err) => {
@@ -87,7 +102,11 @@ impl Writer {
 impl LogWriter for Writer {
     fn append<'a>(&'a mut self, _: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         // A copy into the page cache: cheaper than handing it to another thread.
-        Box::pin(async move { self.write_line(line) })
+        Box::pin(async move {
+            self.write_line(line)?;
+            self.start_names();
+            Ok(())
+        })
     }
 
     fn sync(&mut self) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -95,13 +114,9 @@ impl LogWriter for Writer {
     }
 }
 
-fn sync_file(log: &File, new: Option<&std::path::Path>) -> io::Result<()> {
-    log.sync_data()?;
-    // A new file survives only if its name does: that is in its directory, whose name is in the next one up.
-    for dir in new.into_iter().flat_map(|path| path.ancestors().skip(1).take(2)) {
-        File::open(dir)?.sync_all()?;
-    }
-    Ok(())
+/// The file's name is in its directory, whose name is in the next one up.
+fn sync_names(path: &Path) -> io::Result<()> {
+    path.ancestors().skip(1).take(2).try_for_each(|dir| File::open(dir)?.sync_all())
 }
 
 /// Writes a line and its end, in one call unless the system takes less.
