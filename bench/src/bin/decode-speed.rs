@@ -2,6 +2,7 @@
 //! repetition: milliseconds for 100 MB of decoding, and of scanning.
 
 #![allow(clippy::print_stdout)]
+
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};

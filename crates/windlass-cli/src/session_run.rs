@@ -87,8 +87,8 @@ impl Desk {
         for warning in settings.warnings.iter().chain(&unknown) {
             say!("warning: {}", crate::view::plain(warning));
         }
-        let wired =
-            wire::engine(&settings, &plan, root.clone(), opening.default_mode, opening.agent.json_schema.as_deref())?;
+        let schema = opening.agent.json_schema.as_deref();
+        let wired = wire::engine(&settings, &plan, root.clone(), opening.default_mode, schema, tools)?;
         let which = match opening.which {
             Which::New => Open::New,
             Which::Named(id) => Open::Resume(session_id(&id)?),
