@@ -1,4 +1,4 @@
-//! Interrupts: the first cancels the run that is going, the second ends the process. They are heard on a task of their
+//! Interrupts: the first cancels the run that is going, the second ends the process. They are heard on a thread of its
 //! own, so that a view that is stuck in a write does not keep them from being heard.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,9 @@ impl Signals {
         let shared = Arc::new(Shared::default());
         let heard = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
         let [interrupts, terminations, hangups] = heard;
-        tokio::spawn(hear(shared.clone(), interrupts?, terminations?, hangups?));
+        let hearing = hear(shared.clone(), interrupts?, terminations?, hangups?);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(hearing))?;
         Ok(Self(shared))
     }
 
