@@ -48,7 +48,8 @@ fn alive(marker: &str) -> bool {
 
 /// Waits for a kill to be carried out; a signal is sent before it has worked.
 async fn gone(marker: &str) -> bool {
-    for _ in 0..100 {
+    // Long enough for a machine that is busy with everything else; a test that passes does not wait.
+    for _ in 0..1_000 {
         if !alive(marker) {
             return true;
         }
@@ -206,21 +207,29 @@ async fn a_program_with_two_commands() {
     // One that is over leaves no trace in the list; one runs on beside; one runs in front, with a child of its own.
     f.run("true").await;
     f.processes.start(command(&format!("sleep {marker}1; true"))).unwrap();
-    f.run(&format!("sleep {marker}2 & sleep {marker}2; true")).await;
+    let line = format!("sleep {marker}2 & sleep {marker}2; true");
+    let mut front = std::pin::pin!(f.run(&line));
+    // Begun, and the watcher was told: from here on the program may be killed.
+    assert!(futures_util::poll!(&mut front).is_pending());
+    std::fs::write(std::env::var_os("WINDLASS_TEST_READY").unwrap(), "").unwrap();
+    front.await;
 }
 
 #[tokio::test]
 async fn commands_die_with_a_program_that_is_killed() {
     let marker = unique(30);
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready");
     let mut program = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "exec::tests::a_program_with_two_commands"])
         .env("WINDLASS_TEST_MARKER", &marker)
+        .env("WINDLASS_TEST_READY", &ready)
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let both = [format!("sleep {marker}1"), format!("sleep {marker}2")];
     for _ in 0..1000 {
-        if both.iter().all(|sleep| alive(sleep)) {
+        if ready.exists() && both.iter().all(|sleep| alive(sleep)) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
