@@ -4,6 +4,8 @@
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use windlass_core::message::{Message, Origin, Part, Role};
 use windlass_core::workspace::Files;
 use windlass_host::config::nearest;
@@ -224,7 +226,7 @@ fn attachment(path: &str, root: &Root) -> Result<Part, Failure> {
     };
     if let Some(media_type) = media_type {
         let bytes = root.read(path, MAX_IMAGE).map_err(unusable)?;
-        return Ok(Part::Image { media_type: media_type.to_owned(), data: base64(&bytes) });
+        return Ok(Part::Image { media_type: media_type.to_owned(), data: STANDARD.encode(&bytes) });
     }
     let bytes = root.read(path, MAX_TEXT).map_err(unusable)?;
     let text = String::from_utf8(bytes).map_err(|_| {
@@ -233,30 +235,10 @@ fn attachment(path: &str, root: &Root) -> Result<Part, Failure> {
     Ok(Part::Text { text: format!("\n<file path=\"{path}\">\n{text}\n</file>") })
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
-        for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at)) as usize & 63];
-            out.push(if at <= group.len() { char::from(letter) } else { '=' });
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_the_standard_one() {
-        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
 
     #[test]
     fn attached_files_follow_the_words_and_secrets_are_refused() {
@@ -268,6 +250,10 @@ mod tests {
         assert_eq!(message.parts.len(), 2);
         assert!(message.text().contains("<file path=\"a.txt\">\ninside\n</file>"));
         assert!(attach("see @.env".into(), &root).is_err());
+        std::fs::write(dir.path().join("b.png"), "foob").unwrap();
+        let message = attach("see @b.png".into(), &root).unwrap();
+        let picture = Part::Image { media_type: "image/png".into(), data: "Zm9vYg==".into() };
+        assert_eq!(message.parts[1], picture);
     }
 
     #[test]

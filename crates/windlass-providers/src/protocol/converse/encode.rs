@@ -1,27 +1,20 @@
 //! The body of a Converse request. Each message is encoded once and kept beside the history. It signs and sends
 //! nothing.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "converse";
 
 /// The body of a request; the model stands in the address.
 pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
-    let messages: Vec<Arc<[u8]>> = request
-        .history
-        .iter()
-        .map(|entry| entry.wire().get_or_encode(KEY, || message(entry)))
-        .filter(|bytes| !bytes.is_empty())
-        .collect();
-    let mut body = vec![b'{'];
+    let mut body = Vec::with_capacity(likely_size(request));
+    body.push(b'{');
     // There is no field for a schema that all models know, so they are told it.
     let system = wishes::with_schema(request.system, request.options.output_schema.as_ref());
     if !system.trim().is_empty() {
@@ -31,11 +24,10 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
         body.extend_from_slice(b"}]");
     }
     if !request.tools.is_empty() {
-        let tools = request.tools.wire().get_or_encode(KEY, || tool_list(request.tools));
         write_key(&mut body, "toolConfig");
         body.push(b'{');
         write_key(&mut body, "tools");
-        body.extend_from_slice(&tools);
+        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
         match &request.options.tool_choice {
             Some(ToolChoice::Required) => write_field(&mut body, "toolChoice", &serde_json::json!({ "any": {} })),
             Some(ToolChoice::Named(name)) => {
@@ -48,10 +40,7 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     }
     write_key(&mut body, "messages");
     body.push(b'[');
-    for (at, bytes) in messages.iter().enumerate() {
-        body.extend_from_slice(if at > 0 { b"," } else { b"" });
-        body.extend_from_slice(bytes);
-    }
+    write_messages(&mut body, request.history, KEY, message);
     body.push(b']');
     write_key(&mut body, "inferenceConfig");
     body.push(b'{');

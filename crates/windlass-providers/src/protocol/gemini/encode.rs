@@ -1,14 +1,12 @@
 //! The body of a generateContent request. Each message is encoded once and kept beside the history. It sends nothing;
 //! the model's name is part of the address, not of the body.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "gemini";
@@ -21,16 +19,7 @@ const FOREIGN: &str = "skip_thought_signature_validator";
 pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     let third = generation(request.model) >= 3;
     let key = if third { SIGNED } else { KEY };
-    let contents: Vec<Arc<[u8]>> = request
-        .history
-        .iter()
-        .map(|entry| entry.wire().get_or_encode(key, || content(entry, third)))
-        .filter(|bytes| !bytes.is_empty())
-        .collect();
-    let tools = request.tools.wire().get_or_encode(KEY, || tool_list(request.tools));
-    let size = contents.iter().map(|bytes| bytes.len() + 1).sum::<usize>() + tools.len() + request.system.len() * 9 / 8;
-
-    let mut body = Vec::with_capacity(size + 512);
+    let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     // Models before the third generation take tools or a schema, not both: then the schema is told in words.
     let schema = request.options.output_schema.as_ref();
@@ -44,16 +33,11 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     }
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
-        body.extend_from_slice(&tools);
+        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
     }
     write_key(&mut body, "contents");
     body.push(b'[');
-    for (at, bytes) in contents.iter().enumerate() {
-        if at > 0 {
-            body.push(b',');
-        }
-        body.extend_from_slice(bytes);
-    }
+    write_messages(&mut body, request.history, key, |message| content(message, third));
     body.push(b']');
     if let Some(choice) = request.options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
         let config = match choice {

@@ -1,35 +1,24 @@
 //! The body of a request in Ollama's own protocol. Each message is encoded once and kept beside the history.
 //! It sends nothing.
 
-use std::sync::Arc;
-
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, Sampling, ToolChoice};
 use windlass_core::tool::ToolSet;
 
 use crate::protocol::Quirks;
-use crate::protocol::wire::{write_field, write_json, write_key};
+use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
 
 const KEY: &str = "ollama";
 
 /// The body of a request. Everything that may change from step to step comes after the messages.
 pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
-    let messages: Vec<Arc<[u8]>> = request
-        .history
-        .iter()
-        .map(|entry| entry.wire().get_or_encode(KEY, || messages(entry)))
-        .filter(|bytes| !bytes.is_empty())
-        .collect();
-    let tools = request.tools.wire().get_or_encode(KEY, || tool_list(request.tools));
-    let size = messages.iter().map(|bytes| bytes.len() + 1).sum::<usize>() + tools.len() + request.system.len() * 9 / 8;
-
-    let mut body = Vec::with_capacity(size + 512);
+    let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     write_field(&mut body, "model", request.model);
     // The server knows no choice between tools; without any it calls none.
     if !request.tools.is_empty() && request.options.tool_choice != Some(ToolChoice::None) {
         write_key(&mut body, "tools");
-        body.extend_from_slice(&tools);
+        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
     }
     write_key(&mut body, "messages");
     body.push(b'[');
@@ -38,12 +27,7 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         write_json(&mut body, request.system);
         body.push(b'}');
     }
-    for bytes in &messages {
-        if body.last() == Some(&b'}') {
-            body.push(b',');
-        }
-        body.extend_from_slice(bytes);
-    }
+    write_messages(&mut body, request.history, KEY, messages);
     body.push(b']');
     settings(&mut body, request, quirks);
     body.push(b'}');

@@ -2,13 +2,11 @@
 //! the reasoning items as they came. Each message is encoded once and kept beside the history. It sends nothing.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{fingerprint, write_field, write_json, write_key};
+use crate::protocol::wire::{fingerprint, likely_size, write_field, write_json, write_key, write_messages};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "openai_responses";
@@ -17,21 +15,12 @@ const LONGEST_ID: usize = 64;
 
 /// The body of a request. Everything that may change from step to step comes after the input.
 pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
-    let messages: Vec<Arc<[u8]>> = request
-        .history
-        .iter()
-        .map(|entry| entry.wire().get_or_encode(KEY, || items(entry)))
-        .filter(|bytes| !bytes.is_empty())
-        .collect();
-    let tools = request.tools.wire().get_or_encode(KEY, || tool_list(request.tools));
-    let size = messages.iter().map(|bytes| bytes.len() + 1).sum::<usize>() + tools.len() + request.system.len() * 9 / 8;
-
-    let mut body = Vec::with_capacity(size + 512);
+    let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     write_field(&mut body, "model", request.model);
     if !request.tools.is_empty() {
         write_key(&mut body, "tools");
-        body.extend_from_slice(&tools);
+        request.tools.wire().append_to(&mut body, KEY, || tool_list(request.tools));
     }
     write_key(&mut body, "input");
     body.push(b'[');
@@ -41,17 +30,14 @@ pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         write_json(&mut body, request.system);
         body.push(b'}');
     }
-    for bytes in &messages {
-        if body.last() == Some(&b'}') {
-            body.push(b',');
-        }
-        body.extend_from_slice(bytes);
-    }
+    write_messages(&mut body, request.history, KEY, items);
     body.push(b']');
     settings(&mut body, request);
     if quirks.cache_marks {
         // The same for all steps of a session, and hardly ever the same for two sessions.
-        let first = messages.first().map(|bytes| bytes.as_ref()).unwrap_or_default();
+        let encoded = request.history.iter().map(|entry| entry.wire().get_or_encode(KEY, || items(entry)));
+        let first = encoded.into_iter().find(|bytes| !bytes.is_empty());
+        let first = first.as_deref().unwrap_or_default();
         let key = fingerprint(&[request.model.as_bytes(), request.system.as_bytes(), first]);
         write_field(&mut body, "prompt_cache_key", &format!("windlass-{key:016x}"));
     }
