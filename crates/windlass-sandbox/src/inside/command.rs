@@ -1,0 +1,347 @@
+//! One command. The supervisor forks a first process into a process namespace and a mount namespace of its own; that
+//! one starts the command, counts what the command starts, and ends. With it the kernel ends everything else in there,
+//! whatever it did to hide.
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::mount::MountFlags;
+
+use super::filter::Filters;
+use super::sys;
+use crate::spec::{Limits, Tier};
+use crate::wire::{Inbox, Launch, send};
+
+/// How often the memory of all processes is added up.
+const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
+
+/// What all commands of a session have in common.
+pub(crate) struct Terms {
+    pub(crate) tier: Tier,
+    pub(crate) limits: Limits,
+    pub(crate) filters: Filters,
+    pub(crate) fence: Option<OwnedFd>,
+    /// Capabilities that root keeps inside, to work on files of other owners.
+    pub(crate) capabilities: Vec<u32>,
+}
+
+/// A command that was started.
+pub(crate) struct Started {
+    pub(crate) id: u32,
+    /// The first process of the command.
+    pub(crate) pid: i32,
+    /// Readable when everything of the command is gone.
+    pub(crate) gone: OwnedFd,
+    /// What the first process said before it ended.
+    said: UnixStream,
+}
+
+/// How a command ended.
+pub(crate) enum Ending {
+    Ended { status: i32, limits: u32 },
+    Failed(String),
+}
+
+/// Bits of the limits that were hit.
+pub(crate) const HIT_PROCESSES: u32 = 1;
+pub(crate) const HIT_MEMORY: u32 = 2;
+
+/// Starts a command with the three handles as its standard ones.
+pub(crate) fn start(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3]) -> io::Result<Started> {
+    let (said, says) = UnixStream::pair()?;
+    let namespaces = match terms.tier {
+        Tier::Full => libc::CLONE_NEWPID | libc::CLONE_NEWNS,
+        Tier::Landlock => 0,
+    };
+    match sys::fork_into(namespaces)? {
+        Some((pid, gone)) => Ok(Started { id: launch.id, pid, gone, said }),
+        None => {
+            drop(said);
+            let report = match First::new(terms).and_then(|first| first.run(launch, standard)) {
+                Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
+                Err(err) => [vec![1], err.to_string().into_bytes()].concat(),
+            };
+            let _ = (&says).write_all(&report);
+            sys::exit_now(0)
+        }
+    }
+}
+
+impl Started {
+    /// How it ended, once it is gone.
+    pub(crate) fn ending(self) -> Ending {
+        sys::wait_for(self.pid);
+        let mut report = Vec::new();
+        let read = (&self.said).take(64 << 10).read_to_end(&mut report);
+        match (read, report.split_first()) {
+            (Ok(_), Some((0, rest))) if rest.len() == 8 => {
+                let number = |at: usize| [rest[at], rest[at + 1], rest[at + 2], rest[at + 3]];
+                Ending::Ended { status: i32::from_le_bytes(number(0)), limits: u32::from_le_bytes(number(4)) }
+            }
+            (Ok(_), Some((1, rest))) => Ending::Failed(String::from_utf8_lossy(rest).into_owned()),
+            // It said nothing: it was killed from outside, with all that was in it.
+            _ => Ending::Ended { status: libc::SIGKILL, limits: 0 },
+        }
+    }
+}
+
+/// The first process of a command.
+struct First<'a> {
+    terms: &'a Terms,
+    signals: OwnedFd,
+    /// Processes when they were last counted, and how many were started since.
+    known: u32,
+    since: u32,
+    hit: u32,
+}
+
+impl<'a> First<'a> {
+    fn new(terms: &'a Terms) -> io::Result<Self> {
+        sys::die_with_parent();
+        match terms.tier {
+            Tier::Full => {
+                let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+                rustix::mount::mount("proc", "/proc", "proc", flags, None)
+                    .map_err(|err| describe("a view of its own processes cannot be mounted", err.into()))?;
+            }
+            Tier::Landlock => sys::adopt_orphans()?,
+        }
+        let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM])?;
+        Ok(Self { terms, signals, known: 0, since: 0, hit: 0 })
+    }
+
+    fn run(mut self, launch: &Launch, standard: &[OwnedFd; 3]) -> io::Result<(i32, u32)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let Some(child) = sys::fork()? else {
+            let err = become_command(self.terms, launch, standard, &theirs);
+            // Which step failed is said beside the listener, if there is one.
+            let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
+            sys::exit_now(127)
+        };
+        drop(theirs);
+        // The writing ends are the command's alone, so that its reader sees the end.
+        for handle in standard {
+            sys::close_for_good(handle.as_fd());
+        }
+        let mut inbox = Inbox::default();
+        let listener = loop {
+            if let Some(listener) = inbox.handle() {
+                break listener;
+            }
+            if let Some(why) = inbox.next()? {
+                sys::wait_for(child);
+                return Err(io::Error::other(String::from_utf8_lossy(&why).into_owned()));
+            }
+            if !inbox.fill(&ours)? {
+                return Err(io::Error::other("the command ended before it began"));
+            }
+        };
+        self.watch(child, &listener, &ours, inbox)
+    }
+    /// Follows the command to its end; then this process may end, and with it all that is left.
+    fn watch(
+        &mut self,
+        child: i32,
+        listener: &OwnedFd,
+        ours: &UnixStream,
+        mut inbox: Inbox,
+    ) -> io::Result<(i32, u32)> {
+        let mut look = Instant::now() + LOOK_AT_MEMORY;
+        let mut listening = true;
+        loop {
+            let mut waited = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            if listening {
+                waited.push(PollFd::new(listener, PollFlags::IN));
+            }
+            let left = look.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+            match rustix::event::poll(&mut waited, Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(err) => return Err(err.into()),
+            }
+            let heard = waited.get(1).map_or(PollFlags::empty(), PollFd::revents);
+            if heard.contains(PollFlags::IN) {
+                self.judge_start(listener.as_fd());
+            } else if heard.intersects(PollFlags::HUP | PollFlags::ERR) {
+                // Nobody is left that is bound to the filter.
+                listening = false;
+            }
+            if look <= Instant::now() {
+                self.look_at_memory();
+                look = Instant::now() + LOOK_AT_MEMORY;
+            }
+            while let Some(signal) = sys::next_signal(self.signals.as_fd()) {
+                if signal == libc::SIGTERM {
+                    self.signal_all(child, libc::SIGTERM);
+                }
+            }
+            while let Some((pid, status)) = sys::reap() {
+                if pid == child {
+                    return self.ended(status, ours, &mut inbox);
+                }
+            }
+        }
+    }
+
+    fn ended(&self, status: i32, ours: &UnixStream, inbox: &mut Inbox) -> io::Result<(i32, u32)> {
+        if self.terms.tier == Tier::Landlock {
+            // Nothing but this process ends what the command left: there is no namespace that goes with it.
+            end_family();
+        }
+        // A program that could not be started said why; one that was started closed its end without a word.
+        ours.set_nonblocking(true)?;
+        loop {
+            match inbox.next()? {
+                Some(why) if !why.is_empty() => {
+                    return Err(io::Error::other(String::from_utf8_lossy(&why).into_owned()));
+                }
+                // The frame that brought the listener.
+                Some(_) => {}
+                None if inbox.fill(ours).unwrap_or(false) => {}
+                None => return Ok((status, self.hit)),
+            }
+        }
+    }
+
+    /// A process is to be started: it is, unless there are too many.
+    fn judge_start(&mut self, listener: BorrowedFd<'_>) {
+        // A caller that was killed while it waited is nobody to answer.
+        let Ok(notice) = sys::next_notice(listener) else { return };
+        let most = self.terms.limits.processes;
+        if self.known.saturating_add(self.since) >= most {
+            self.known = count();
+            self.since = 0;
+        }
+        if self.known.saturating_add(self.since) >= most {
+            self.hit |= HIT_PROCESSES;
+            sys::answer_notice(listener, notice.id, Some(libc::EAGAIN));
+            return;
+        }
+        self.since += 1;
+        sys::answer_notice(listener, notice.id, None);
+    }
+
+    fn look_at_memory(&mut self) {
+        if self.terms.tier == Tier::Full && memory() > self.terms.limits.memory {
+            self.hit |= HIT_MEMORY;
+            sys::kill(-1, libc::SIGKILL);
+        }
+    }
+
+    fn signal_all(&self, child: i32, signal: i32) {
+        match self.terms.tier {
+            Tier::Full => sys::kill(-1, signal),
+            Tier::Landlock => sys::kill(-child, signal),
+        }
+    }
+}
+
+/// Processes in this process namespace, this one not counted.
+fn count() -> u32 {
+    u32::try_from(processes().count().saturating_sub(1)).unwrap_or(u32::MAX)
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Bytes of memory that all processes here hold; what they share counts for each, which errs to the safe side.
+fn memory() -> u64 {
+    let pages = |pid: i32| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let mut numbers = text.split(' ').filter_map(|number| number.parse::<u64>().ok());
+        let (_, resident, shared) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        Some(resident.saturating_sub(shared))
+    };
+    processes().filter_map(pages).sum::<u64>().saturating_mul(4096)
+}
+
+/// Ends all children, and theirs as they come here, until none is left.
+fn end_family() {
+    // Each round ends a generation; a bound keeps a bomb from holding us.
+    for _ in 0..100 {
+        let children = std::fs::read_to_string("/proc/self/task/self/children")
+            .or_else(|_| std::fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id())));
+        let children: Vec<i32> =
+            children.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        if children.is_empty() {
+            return;
+        }
+        for child in children {
+            sys::kill(child, libc::SIGKILL);
+            sys::wait_for(child);
+        }
+    }
+}
+
+/// Turns this process into the command. Only returns when it cannot.
+fn become_command(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3], first: &UnixStream) -> io::Error {
+    match prepare(terms, launch, standard, first) {
+        Ok(program) => program.start(),
+        Err(err) => err,
+    }
+}
+
+fn prepare(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3], first: &UnixStream) -> io::Result<Program> {
+    let text = |bytes: &Vec<u8>| CString::new(bytes.clone()).map_err(io::Error::from);
+    let argv = launch.argv.iter().map(text).collect::<io::Result<Vec<_>>>()?;
+    let env = launch.env.iter().map(text).collect::<io::Result<Vec<_>>>()?;
+    let dir = CString::new(launch.dir.clone())?;
+    // A session of its own has no terminal, so that nothing can be typed or asked there.
+    rustix::process::setsid().map_err(io::Error::from)?;
+    rustix::process::chdir(dir.as_c_str()).map_err(|err| describe("the directory cannot be entered", err.into()))?;
+    for (at, handle) in standard.iter().enumerate() {
+        sys::place(handle.as_raw_fd(), at as i32)?;
+    }
+    sys::limit(libc::RLIMIT_CORE, 0);
+    sys::limit(libc::RLIMIT_FSIZE, terms.limits.file_size);
+    // Written memory and not address space: much of what programs reserve they never touch.
+    sys::limit(libc::RLIMIT_DATA, terms.limits.memory);
+    sys::usual_signals();
+    sys::keep_capabilities(&terms.capabilities).map_err(|err| describe("capabilities cannot be given up", err))?;
+    sys::no_new_privileges()?;
+    if let Some(fence) = &terms.fence {
+        sys::landlock_restrict(fence.as_fd()).map_err(|err| describe("Landlock refuses", err))?;
+    }
+    let listener = terms.filters.install().map_err(|err| describe("the system call filter is refused", err))?;
+    send(first.as_fd(), b"", &[listener.as_fd()])?;
+    Ok(Program { argv, env })
+}
+
+/// What is started.
+struct Program {
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl Program {
+    /// Looks a bare name up in the command's own `PATH`, never in the current directory.
+    fn start(&self) -> io::Error {
+        let Some(name) = self.argv.first() else { return io::Error::from(io::ErrorKind::InvalidInput) };
+        sys::close_on_start(3);
+        let fail = |err: io::Error| describe(&format!("cannot start `{}`", name.to_string_lossy()), err);
+        if name.as_bytes().contains(&b'/') {
+            return fail(sys::exec(name, &self.argv, &self.env));
+        }
+        let path = self.env.iter().find_map(|one| one.as_bytes().strip_prefix(b"PATH="));
+        let path = path.unwrap_or(b"/usr/local/bin:/usr/bin:/bin");
+        let mut last = io::Error::from_raw_os_error(libc::ENOENT);
+        for folder in path.split(|byte| *byte == b':').filter(|folder| folder.starts_with(b"/")) {
+            let Ok(full) = CString::new([folder, b"/", name.as_bytes()].concat()) else { continue };
+            let err = sys::exec(&full, &self.argv, &self.env);
+            if err.raw_os_error() != Some(libc::ENOENT) && err.raw_os_error() != Some(libc::ENOTDIR) {
+                last = err;
+            }
+        }
+        fail(last)
+    }
+}
+
+fn describe(what: &str, err: io::Error) -> io::Error {
+    io::Error::new(err.kind(), format!("{what}: {err}"))
+}

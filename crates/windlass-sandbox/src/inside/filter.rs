@@ -1,0 +1,254 @@
+//! Which system calls a command may make. Everything it does not need and that reaches past the view, the
+//! namespaces or the filter itself fails; starting a process is passed on, to be counted.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
+    SeccompFilter, SeccompRule,
+};
+
+use crate::spec::{Net, Tier};
+
+/// The compiled filters of a session, in the order they are installed.
+pub(crate) struct Filters {
+    plain: Vec<Vec<libc::sock_filter>>,
+    /// Passes on the starting of processes.
+    counted: Vec<libc::sock_filter>,
+}
+
+impl Filters {
+    pub(crate) fn compile(tier: Tier, net: Net) -> io::Result<Self> {
+        let mut denied: BTreeMap<i64, Vec<SeccompRule>> = DENIED.iter().map(|call| (*call, Vec::new())).collect();
+        denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
+        denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
+        denied.insert(libc::SYS_ioctl, [TIOCSTI, TIOCLINUX].map(|code| low(1, Op::Eq, code)).into_iter().collect::<io::Result<_>>()?);
+        denied.insert(libc::SYS_socket, sockets(tier, net)?);
+        if tier == Tier::Landlock {
+            // Without a view of its own these reach files that Landlock does not watch over.
+            denied.extend(UNWATCHED.iter().map(|call| (*call, Vec::new())));
+            if net != Net::Open {
+                denied.extend([libc::SYS_bind, libc::SYS_listen].map(|call| (call, Vec::new())));
+            }
+        }
+        // Programs take the older calls when these are not there; their arguments cannot be looked at.
+        let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
+        let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+        let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+        let plain = [foreign_numbers(), convert(compile(denied, refused)?), convert(compile(absent, missing)?)];
+        let mut counted = convert(compile(starting()?, SeccompAction::Trap)?);
+        // The crate has no word for passing a call on; its word for a trap stands in until here.
+        for instruction in &mut counted {
+            if instruction.code == RETURN && instruction.k == libc::SECCOMP_RET_TRAP {
+                instruction.k = libc::SECCOMP_RET_USER_NOTIF;
+            }
+        }
+        Ok(Self { plain: plain.into_iter().filter(|program| !program.is_empty()).collect(), counted })
+    }
+
+    /// Binds this process; gives the handle that hears of processes to be started.
+    pub(crate) fn install(&self) -> io::Result<std::os::fd::OwnedFd> {
+        for program in &self.plain {
+            super::sys::seccomp(program, false)?;
+        }
+        super::sys::seccomp(&self.counted, true)?.ok_or_else(|| io::Error::other("the filter has no listener"))
+    }
+}
+
+fn compile(rules: BTreeMap<i64, Vec<SeccompRule>>, action: SeccompAction) -> io::Result<BpfProgram> {
+    let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch).map_err(io::Error::other)?;
+    filter.try_into().map_err(io::Error::other)
+}
+
+fn convert(program: BpfProgram) -> Vec<libc::sock_filter> {
+    program.iter().map(|one| libc::sock_filter { code: one.code, jt: one.jt, jf: one.jf, k: one.k }).collect()
+}
+
+/// Any of the bits of an argument.
+fn with_flags(argument: u8, bits: &[i32]) -> io::Result<Vec<SeccompRule>> {
+    bits.iter().map(|bit| low(argument, Op::MaskedEq(u64::from(bit.cast_unsigned())), bit.cast_unsigned())).collect()
+}
+
+/// A comparison of the lower half of an argument: the kernel ignores the upper one, so a filter must, too.
+fn low(argument: u8, op: Op, value: u32) -> io::Result<SeccompRule> {
+    let condition = Condition::new(argument, Len::Dword, op, value.into()).map_err(io::Error::other)?;
+    SeccompRule::new(vec![condition]).map_err(io::Error::other)
+}
+
+/// Families that a command has no use for; some are not bound to a network namespace at all.
+fn sockets(tier: Tier, net: Net) -> io::Result<Vec<SeccompRule>> {
+    let mut families = vec![libc::AF_NETLINK];
+    match (tier, net) {
+        (Tier::Full, _) => families.extend([libc::AF_UNIX, libc::AF_INET, libc::AF_INET6]),
+        (Tier::Landlock, Net::Open) => families.extend([libc::AF_INET, libc::AF_INET6]),
+        // Without namespaces a filter is all that keeps a command from the services of this machine.
+        (Tier::Landlock, _) => {}
+    }
+    let conditions: io::Result<Vec<_>> = families
+        .into_iter()
+        .map(|family| {
+            Condition::new(0, Len::Dword, Op::Ne, u64::from(family.cast_unsigned())).map_err(io::Error::other)
+        })
+        .collect();
+    Ok(vec![SeccompRule::new(conditions?).map_err(io::Error::other)?])
+}
+
+/// The calls that start a process. Threads are not counted.
+fn starting() -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+    let thread = libc::CLONE_THREAD.cast_unsigned();
+    let process = low(0, Op::MaskedEq(thread.into()), 0)?;
+    #[allow(unused_mut)]
+    let mut rules = BTreeMap::from([(libc::SYS_clone, vec![process])]);
+    #[cfg(target_arch = "x86_64")]
+    rules.extend([(libc::SYS_fork, Vec::new()), (libc::SYS_vfork, Vec::new())]);
+    Ok(rules)
+}
+
+/// On this architecture a second set of numbers leads to the same calls; none of it is used by anything current.
+#[cfg(target_arch = "x86_64")]
+fn foreign_numbers() -> Vec<libc::sock_filter> {
+    const SECOND_SET: u32 = 0x4000_0000;
+    let load = libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: 0 };
+    let test =
+        libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16, jt: 0, jf: 1, k: SECOND_SET };
+    let give = |k: u32| libc::sock_filter { code: RETURN, jt: 0, jf: 0, k };
+    let missing = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    vec![load, test, give(missing), give(libc::SECCOMP_RET_ALLOW)]
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn foreign_numbers() -> Vec<libc::sock_filter> {
+    Vec::new()
+}
+
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+/// Puts a character into a terminal's input.
+const TIOCSTI: u32 = 0x5412;
+/// The same for a console, and more.
+const TIOCLINUX: u32 = 0x541c;
+
+const NAMESPACES: &[i32] = &[
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+    // The time namespace shares its number with nothing that clone or unshare take otherwise.
+    0x80,
+];
+
+const ABSENT: &[i64] = &[libc::SYS_clone3];
+
+const DENIED: &[i64] = &[
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_process_madvise,
+    // Calls that go past the filter.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Keys of the session.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // The view.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_fanotify_init,
+    // The kernel.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+];
+
+/// Calls that change what a file is but not what is in it.
+const UNWATCHED: &[i64] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_sandbox_has_filters_that_compile() {
+        for tier in [Tier::Full, Tier::Landlock] {
+            for net in [Net::Off, Net::Loopback, Net::Proxy, Net::Open] {
+                let filters = Filters::compile(tier, net).expect("compiled");
+                assert!(filters.counted.iter().any(|one| one.k == libc::SECCOMP_RET_USER_NOTIF));
+                assert!(filters.plain.iter().all(|program| program.len() < 4096));
+            }
+        }
+    }
+}

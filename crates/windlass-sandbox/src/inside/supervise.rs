@@ -1,0 +1,283 @@
+//! The two processes that outlive commands: a janitor outside that writes the identity maps and cleans up whatever
+//! happens, and a supervisor inside that builds the view once and starts every command of the session from it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::command::{self, Ending, Started, Terms};
+use super::covers::Covers;
+use super::filter::Filters;
+use super::journal::Journal;
+use super::{fence, sys, view};
+use crate::spec::{Net, Spec, Tier};
+use crate::wire::{Inbox, Launch, Report, Request, send};
+
+/// How long after the last command the placeholders go.
+const TIDY_AFTER: Duration = Duration::from_millis(500);
+/// Commands at a time; the engine bounds its jobs long before.
+const MOST_COMMANDS: usize = 64;
+
+/// Runs the helper to its end: the specification comes first on standard input, then requests.
+#[must_use]
+pub fn supervise() -> ExitCode {
+    let control = match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
+        Ok(control) => UnixStream::from(control),
+        Err(_) => return ExitCode::from(2),
+    };
+    match oversee(&control) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let _ = send(control.as_fd(), &Report::Unavailable { why }.encode(), &[]);
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// The janitor.
+fn oversee(control: &UnixStream) -> Result<(), String> {
+    let mut inbox = Inbox::default();
+    let spec = loop {
+        match inbox.next().map_err(|err| err.to_string())? {
+            Some(frame) => break frame,
+            None if inbox.fill(control).map_err(|err| err.to_string())? => {}
+            None => return Err("the engine went away".to_owned()),
+        }
+    };
+    let spec: Spec = serde_json::from_slice(&spec).map_err(|err| format!("the specification is garbled: {err}"))?;
+    let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
+    let Some(inside) = sys::fork().map_err(|err| err.to_string())? else {
+        drop(ours);
+        sys::die_with_parent();
+        let code = match Supervisor::open(control, spec, &theirs) {
+            Ok(mut supervisor) => supervisor.serve(inbox),
+            Err(why) => {
+                let _ = send(control.as_fd(), &Report::Unavailable { why }.encode(), &[]);
+                1
+            }
+        };
+        sys::exit_now(code)
+    };
+    drop(theirs);
+    if spec.tier == Tier::Full
+        && let Err(why) = map_identities(&ours, inside)
+    {
+        sys::kill(inside, libc::SIGKILL);
+        sys::wait_for(inside);
+        return Err(why);
+    }
+    sys::wait_for(inside);
+    // The supervisor is gone, and with it every command; what it left in the workspace goes now.
+    if let Some(mut journal) = spec.journal.as_deref().and_then(|path| Journal::open(path).ok()) {
+        journal.leave();
+    }
+    if let Some(scratch) = &spec.scratch {
+        let _ = std::fs::remove_dir_all(scratch);
+    }
+    Ok(())
+}
+
+/// Waits until the supervisor has its own user namespace, and gives it its identities: root keeps all it has, so
+/// that it can work on files of any owner; everybody else is only themselves.
+fn map_identities(ours: &UnixStream, inside: i32) -> Result<(), String> {
+    let mut ready = [0_u8];
+    // The supervisor says by itself why it got no namespace.
+    if (&*ours).read_exact(&mut ready).is_err() {
+        return Ok(());
+    }
+    let write = |file: &str, text: &str| -> io::Result<()> {
+        let mut options = File::options();
+        options.write(true).open(format!("/proc/{inside}/{file}"))?.write_all(text.as_bytes())
+    };
+    let same = |file: &str| -> io::Result<String> {
+        let text = std::fs::read_to_string(format!("/proc/self/{file}"))?;
+        let line = |line: &str| {
+            let mut words = line.split_whitespace();
+            let (start, _, count) = (words.next()?, words.next()?, words.next()?);
+            Some(format!("{start} {start} {count}\n"))
+        };
+        Ok(text.lines().filter_map(line).collect())
+    };
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let all = user.is_root()
+        && same("uid_map").and_then(|map| write("uid_map", &map)).is_ok()
+        && same("gid_map").and_then(|map| write("gid_map", &map)).is_ok();
+    if !all {
+        let one = |id: u32| format!("{id} {id} 1\n");
+        write("setgroups", "deny")
+            .and_then(|()| write("gid_map", &one(group.as_raw())))
+            .and_then(|()| write("uid_map", &one(user.as_raw())))
+            .map_err(|err| format!("the identities of the sandbox cannot be set: {err}"))?;
+    }
+    (&*ours).write_all(&[1]).map_err(|err| err.to_string())
+}
+
+/// The supervisor inside.
+struct Supervisor<'a> {
+    control: &'a UnixStream,
+    terms: Terms,
+    covers: Option<Covers>,
+    running: Vec<Started>,
+    armed: bool,
+}
+
+impl<'a> Supervisor<'a> {
+    fn open(control: &'a UnixStream, spec: Spec, janitor: &UnixStream) -> Result<Self, String> {
+        let journal = spec.journal.as_deref().map(Journal::open).transpose();
+        let journal = journal.map_err(|err| format!("the list of placeholders cannot be opened: {err}"))?;
+        let mut listener = None;
+        let covers = match spec.tier {
+            Tier::Full => {
+                apart(&spec, janitor)?;
+                listener = network(&spec)?;
+                let blanks = view::build(&spec)?;
+                Some(Covers::new(&spec, blanks, journal))
+            }
+            Tier::Landlock => None,
+        };
+        let filters = Filters::compile(spec.tier, spec.net).map_err(|err| format!("the system call filter: {err}"))?;
+        let fence = fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?;
+        if fence.is_none() && spec.tier == Tier::Landlock {
+            return Err("this kernel has no Landlock".to_owned());
+        }
+        let root = rustix::process::geteuid().is_root();
+        let capabilities = if root && spec.tier == Tier::Full { ROOT_KEEPS.to_vec() } else { Vec::new() };
+        let terms = Terms { tier: spec.tier, limits: spec.limits, filters, fence, capabilities };
+        let ready = Report::Ready { port: listener.as_ref().map_or(0, |(port, _)| u32::from(*port)) };
+        let handles: Vec<_> = listener.iter().map(|(_, socket)| socket.as_fd()).collect();
+        send(control.as_fd(), &ready.encode(), &handles).map_err(|err| err.to_string())?;
+        Ok(Self { control, terms, covers, running: Vec::new(), armed: false })
+    }
+
+    /// Until the engine goes away.
+    fn serve(&mut self, mut inbox: Inbox) -> i32 {
+        loop {
+            loop {
+                match inbox.next().and_then(|frame| frame.map(|frame| Request::decode(&frame)).transpose()) {
+                    Ok(Some(request)) => self.handle(request, &mut inbox),
+                    Ok(None) => break,
+                    Err(_) => return 1,
+                }
+            }
+            let idle = self.armed && self.running.is_empty();
+            let tidy = Timespec { tv_sec: 0, tv_nsec: i64::from(TIDY_AFTER.subsec_nanos()) };
+            let gone: Vec<bool> = {
+                let mut waited = vec![PollFd::new(self.control, PollFlags::IN)];
+                waited.extend(self.running.iter().map(|one| PollFd::new(&one.gone, PollFlags::IN)));
+                match rustix::event::poll(&mut waited, idle.then_some(&tidy)) {
+                    Ok(0) => {
+                        self.tidy();
+                        continue;
+                    }
+                    Ok(_) => waited.iter().map(|one| !one.revents().is_empty()).collect(),
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(_) => return 1,
+                }
+            };
+            for index in (0..self.running.len()).rev().filter(|index| gone[index + 1]) {
+                let one = self.running.swap_remove(index);
+                self.report(one);
+            }
+            if gone[0] && !matches!(inbox.fill(self.control), Ok(true)) {
+                self.running.clear();
+                return 0;
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request, inbox: &mut Inbox) {
+        match request {
+            Request::Run(launch) => {
+                let mut handle = || inbox.handle();
+                let standard = (|| Some([handle()?, handle()?, handle()?]))();
+                let started = standard
+                    .ok_or_else(|| io::Error::other("the command came without its handles"))
+                    .and_then(|standard| self.start(&launch, &standard));
+                match started {
+                    Ok(started) => self.running.push(started),
+                    Err(err) => self.say(&Report::Failed { id: launch.id, why: err.to_string() }),
+                }
+            }
+            Request::Signal { id, signal } => {
+                if let Some(one) = self.running.iter().find(|one| one.id == id) {
+                    sys::kill(one.pid, signal);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, launch: &Launch, standard: &[OwnedFd; 3]) -> io::Result<Started> {
+        if self.running.len() >= MOST_COMMANDS {
+            return Err(io::Error::other(format!("{MOST_COMMANDS} commands run already; stop one first")));
+        }
+        if let Some(covers) = &mut self.covers {
+            covers.arm()?;
+            self.armed = true;
+        }
+        command::start(&self.terms, launch, standard)
+    }
+
+    fn report(&self, one: Started) {
+        let id = one.id;
+        self.say(&match one.ending() {
+            Ending::Ended { status, limits } => Report::Ended { id, status, limits },
+            Ending::Failed(why) => Report::Failed { id, why },
+        });
+    }
+
+    fn say(&self, report: &Report) {
+        // An engine that is gone needs no report; the next read sees its end.
+        let _ = send(self.control.as_fd(), &report.encode(), &[]);
+    }
+
+    fn tidy(&mut self) {
+        if let Some(covers) = &mut self.covers {
+            covers.disarm();
+        }
+        self.armed = false;
+    }
+}
+
+/// Namespaces of its own.
+fn apart(spec: &Spec, janitor: &UnixStream) -> Result<(), String> {
+    let network = if spec.net == Net::Open { 0 } else { libc::CLONE_NEWNET };
+    let spaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | network;
+    sys::unshare(spaces).map_err(|err| format!("user namespaces are not available: {err}"))?;
+    let mut mapped = [0_u8];
+    (&*janitor)
+        .write_all(&[1])
+        .and_then(|()| (&*janitor).read_exact(&mut mapped))
+        .map_err(|err| format!("the identities of the sandbox were not set: {err}"))
+}
+
+/// The network inside; the listener where one is asked for, with its port.
+fn network(spec: &Spec) -> Result<Option<(u16, std::net::TcpListener)>, String> {
+    if matches!(spec.net, Net::Off | Net::Open) {
+        return Ok(None);
+    }
+    sys::loopback_up().map_err(|err| format!("the loopback of the sandbox: {err}"))?;
+    if spec.net == Net::Loopback {
+        return Ok(None);
+    }
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).map_err(|err| format!("the way out: {err}"))?;
+    let port = listener.local_addr().map_err(|err| err.to_string())?.port();
+    Ok(Some((port, listener)))
+}
+
+/// What root keeps: working on files of any owner, and being another user. All of it only inside the view.
+const ROOT_KEEPS: &[u32] = &[
+    0,  // chown
+    1,  // dac_override
+    3,  // fowner
+    5,  // kill
+    6,  // setgid
+    7,  // setuid
+    10, // net_bind_service
+];
+
+const _: () = assert!(TIDY_AFTER.as_secs() == 0);

@@ -1,0 +1,290 @@
+//! The system calls that no crate of ours wraps. Each function is one call and says why it is sound.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Turns a raw result into an `io::Result`.
+fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A plain fork. The helper has one thread, so that the child may do whatever the parent might.
+pub(crate) fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: this process has one thread; nothing can be left locked in the child.
+    let pid = checked(unsafe { libc::fork() }.into())?;
+    Ok((pid != 0).then_some(pid as i32))
+}
+
+/// Forks into new namespaces; the parent gets the number and a handle of the child.
+pub(crate) fn fork_into(namespaces: i32) -> io::Result<Option<(i32, OwnedFd)>> {
+    let mut pidfd: RawFd = -1;
+    // SAFETY: all fields are plain numbers; zero is valid for each.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = namespaces as u64 | libc::CLONE_PIDFD as u64;
+    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    // SAFETY: without a stack and without shared memory this is a fork; the process has one thread.
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
+    if pid == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the kernel stored a fresh handle that nobody else has.
+    Ok(Some((pid as i32, unsafe { OwnedFd::from_raw_fd(pidfd) })))
+}
+
+/// Leaves the namespaces of the parent.
+pub(crate) fn unshare(namespaces: i32) -> io::Result<()> {
+    // SAFETY: the process has one thread, and takes no pointer.
+    checked(unsafe { libc::unshare(namespaces) }.into()).map(drop)
+}
+
+/// Sets attributes on a mount, or on all mounts of a tree.
+pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
+    let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is an empty C string, the struct is of the size that is named.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    checked(result).map(drop)
+}
+
+/// Makes the current directory the root and puts the old root over it.
+pub(crate) fn pivot_root_here() -> io::Result<()> {
+    // SAFETY: both paths are C strings.
+    checked(unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) }).map(drop)
+}
+
+/// The parent's end is ours.
+pub(crate) fn die_with_parent() {
+    // SAFETY: numbers only.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+    }
+}
+
+/// From now on no program gives more rights than this process has.
+pub(crate) fn no_new_privileges() -> io::Result<()> {
+    // SAFETY: numbers only.
+    checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into()).map(drop)
+}
+
+/// Orphans come to this process.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: numbers only.
+    checked(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }.into()).map(drop)
+}
+
+/// Gives up all capabilities but those named by their numbers, for this process and all it starts.
+pub(crate) fn keep_capabilities(keep: &[u32]) -> io::Result<()> {
+    const LAST: u32 = 63;
+    let mask = keep.iter().fold(0_u64, |mask, cap| mask | 1 << cap);
+    for cap in 0..=LAST {
+        if mask & (1 << cap) == 0 {
+            // SAFETY: numbers only.
+            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) };
+            // The first number that the kernel does not know ends the list.
+            if dropped != 0 {
+                break;
+            }
+        }
+    }
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    struct Sets {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let header = Header { version: 0x2008_0522, pid: 0 };
+    let half = |bits: u64| Sets { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
+    let sets = [half(mask & 0xffff_ffff), half(mask >> 32)];
+    // SAFETY: version three takes this header and two halves of each set.
+    checked(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) }).map(drop)
+}
+
+/// Binds this process to Landlock rules.
+pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a handle and a number.
+    checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
+}
+
+/// Installs a system call filter; with `listen`, the handle that hears of the calls it passes on.
+pub(crate) fn seccomp(program: &[libc::sock_filter], listen: bool) -> io::Result<Option<OwnedFd>> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let flags = if listen { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
+    // SAFETY: the program lives until the call returns, and the kernel only reads it.
+    let result = checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    })?;
+    // SAFETY: with the flag the result is a fresh handle.
+    Ok(listen.then(|| unsafe { OwnedFd::from_raw_fd(result as RawFd) }))
+}
+
+/// A call that waits for an answer.
+pub(crate) fn next_notice(listener: BorrowedFd<'_>) -> io::Result<libc::seccomp_notif> {
+    // SAFETY: plain numbers; the kernel wants it zeroed.
+    let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the request writes one struct of that size.
+    checked(unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_RECV, &raw mut notice) }.into())?;
+    Ok(notice)
+}
+
+/// Lets a waiting call go on, or fail with an error number.
+pub(crate) fn answer_notice(listener: BorrowedFd<'_>, id: u64, error: Option<i32>) {
+    const CONTINUE: u32 = 1;
+    let flags = if error.is_none() { CONTINUE } else { 0 };
+    let answer = libc::seccomp_notif_resp { id, val: 0, error: error.map_or(0, |error| -error), flags };
+    // SAFETY: the request reads one struct of that size. A caller that is gone meanwhile needs no answer.
+    unsafe {
+        libc::ioctl(listener.as_raw_fd(), NOTIF_SEND, &raw const answer);
+    }
+}
+
+const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
+const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
+
+/// Every handle from a number on is closed when the next program starts.
+pub(crate) fn close_on_start(first: u32) {
+    // SAFETY: numbers only; nothing is closed now.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
+}
+
+/// Closes a handle whose owner in this process is never used again.
+pub(crate) fn close_for_good(handle: BorrowedFd<'_>) {
+    // SAFETY: the caller ends the process without using or dropping the owner.
+    unsafe {
+        libc::close(handle.as_raw_fd());
+    }
+}
+
+/// Puts a handle at a number, for the program that is started next.
+pub(crate) fn place(handle: RawFd, at: RawFd) -> io::Result<()> {
+    // SAFETY: numbers only; the target is standard input, output or error, which nothing here owns.
+    checked(unsafe { libc::dup2(handle, at) }.into()).map(drop)
+}
+
+/// Bounds a resource of this process and all it starts. A lower bound that is there already stays.
+pub(crate) fn limit(resource: libc::__rlimit_resource_t, most: u64) {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls get a struct of the right type.
+    unsafe {
+        if libc::getrlimit(resource, &raw mut now) == 0 {
+            let most = now.rlim_max.min(most);
+            let bound = libc::rlimit { rlim_cur: now.rlim_cur.min(most), rlim_max: most };
+            libc::setrlimit(resource, &raw const bound);
+        }
+    }
+}
+
+/// Blocks signals and gives a handle that reads them.
+pub(crate) fn signal_handle(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: the set is made by the library before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        checked(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
+        let handle = checked(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
+        Ok(OwnedFd::from_raw_fd(handle as RawFd))
+    }
+}
+
+/// Unblocks all signals and gives them back their usual meaning, for a program that is started next.
+pub(crate) fn usual_signals() {
+    // SAFETY: the set is made by the library before it is used; signal numbers out of range are refused by it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// One signal from a signal handle, if there is one.
+pub(crate) fn next_signal(handle: BorrowedFd<'_>) -> Option<i32> {
+    // SAFETY: plain numbers.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: at most one struct is read into one struct.
+    let got = unsafe { libc::read(handle.as_raw_fd(), (&raw mut info).cast(), size) };
+    (got == size as isize).then_some(info.ssi_signo as i32)
+}
+
+/// Any child that ended: its number and status.
+pub(crate) fn reap() -> Option<(i32, i32)> {
+    let mut status = 0;
+    // SAFETY: the status goes into a local number.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    (pid > 0).then_some((pid, status))
+}
+
+/// Waits for one child.
+pub(crate) fn wait_for(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: the status goes into a local number.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+    status
+}
+
+/// Signals a process; `-1` is every process of this process namespace but the first.
+pub(crate) fn kill(pid: i32, signal: i32) {
+    // SAFETY: numbers only.
+    unsafe {
+        libc::kill(pid, signal);
+    }
+}
+
+/// Ends this process at once, without running anything of the parent's.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Brings the loopback of this network namespace up.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    // SAFETY: the request holds a name that ends with a zero and flags; the socket is closed at the end.
+    unsafe {
+        let socket = checked(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
+        let socket = OwnedFd::from_raw_fd(socket as RawFd);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        checked(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+    }
+}
+
+/// Replaces this process by a program; only returns when it cannot.
+pub(crate) fn exec(path: &CString, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+        list.iter().map(|item| item.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both lists end with a null pointer and live until the call returns.
+    unsafe {
+        libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr());
+    }
+    io::Error::last_os_error()
+}

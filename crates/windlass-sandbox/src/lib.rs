@@ -1,0 +1,27 @@
+//! The kernel sandbox. The engine starts a helper program that calls [`supervise`]; the helper builds, once for a
+//! session, a view of the file system with namespaces of its own, and starts every command from it. [`Session`] is the
+//! engine's side. What a sandbox is to be is a [`Spec`].
+//!
+//! All unsafe code of the product that has to do with processes is in `inside/sys.rs`. This crate decides nothing
+//! about what is allowed: it makes what it is told, or says why it cannot.
+#![cfg_attr(target_os = "linux", allow(unsafe_code))]
+
+pub mod elsewhere;
+mod spec;
+
+#[cfg(target_os = "linux")]
+mod inside;
+#[cfg(target_os = "linux")]
+mod probe;
+#[cfg(target_os = "linux")]
+mod session;
+#[cfg(target_os = "linux")]
+mod wire;
+
+#[cfg(target_os = "linux")]
+pub use inside::supervise;
+#[cfg(target_os = "linux")]
+pub use probe::{Offer, landlock_version, probe};
+#[cfg(target_os = "linux")]
+pub use session::{Child, Ended, Helper, Opened, SandboxError, Session, Standard};
+pub use spec::{Access, Limits, LimitsHit, Net, Protected, Protection, Spec, Tier};

@@ -1,0 +1,65 @@
+//! What this kernel offers, found by trying it.
+
+use std::path::Path;
+
+use crate::session::{Helper, SandboxError, Session, Standard};
+use crate::spec::{Access, Limits, Net, Spec, Tier};
+
+/// What can be had here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The whole sandbox, or why not.
+    pub full: Result<(), String>,
+    /// Landlock and filters alone, or why not.
+    pub landlock: Result<(), String>,
+    /// The version of Landlock; 0 is none.
+    pub landlock_version: u32,
+}
+
+/// Tries both tiers by running a program that does nothing in `folder`.
+#[must_use]
+pub fn probe(helper: &Helper, folder: &Path) -> Offer {
+    let attempt = |tier: Tier| one_run(helper, folder, tier).map_err(|err| err.to_string());
+    Offer { full: attempt(Tier::Full), landlock: attempt(Tier::Landlock), landlock_version: landlock_version() }
+}
+
+/// The version of Landlock that the kernel has; 0 is none.
+#[must_use]
+pub fn landlock_version() -> u32 {
+    // SAFETY: with this flag the call takes no attributes and gives a number.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) };
+    u32::try_from(version).unwrap_or(0)
+}
+
+fn one_run(helper: &Helper, folder: &Path, tier: Tier) -> Result<(), SandboxError> {
+    let spec = Spec {
+        root: folder.to_owned(),
+        access: Access::ReadOnly,
+        tier,
+        home: None,
+        read: Vec::new(),
+        write: Vec::new(),
+        caches: Vec::new(),
+        hide: Vec::new(),
+        protect: Vec::new(),
+        net: Net::Off,
+        limits: Limits::default(),
+        scratch: None,
+        journal: None,
+    };
+    let session = Session::open(helper, &spec)?.session;
+    let null = || -> Result<std::os::fd::OwnedFd, SandboxError> {
+        let file = std::fs::File::options().read(true).write(true).open("/dev/null");
+        file.map(Into::into).map_err(|err| SandboxError::Unavailable(format!("/dev/null: {err}")))
+    };
+    let standard = Standard { input: null()?, output: null()?, error: null()? };
+    let (done, ended) = std::sync::mpsc::channel();
+    let argv = ["/bin/sh".into(), "-c".into(), ":".into()];
+    let child = session.start(&argv, &[], folder, standard, move |result| drop(done.send(result)))?;
+    let ended = ended.recv().unwrap_or_else(|_| Err(SandboxError::Gone("no answer".to_owned())))?;
+    drop(child);
+    match ended.status.success() {
+        true => Ok(()),
+        false => Err(SandboxError::Unavailable(format!("a program that does nothing failed in it: {}", ended.status))),
+    }
+}

@@ -1,0 +1,253 @@
+//! The engine's side: starts the helper, sends commands, hears how they ended. Ends are waited for with a callback
+//! from a thread of its own, so that it fits any runtime; nothing here blocks but opening.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::spec::{LimitsHit, Spec};
+use crate::wire::{Inbox, Launch, Report, Request, send};
+
+/// How long the helper may take to build the view.
+const BUILD_TIME: Duration = Duration::from_secs(10);
+
+/// The program that calls [`crate::supervise`], and the words that make it do so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Helper {
+    /// Its path.
+    pub program: PathBuf,
+    /// Its words.
+    pub args: Vec<OsString>,
+}
+
+/// Why a sandbox cannot be had or a command not started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SandboxError {
+    /// The kernel or its settings refuse a part of it.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The command itself could not be started.
+    #[error("{0}")]
+    Command(String),
+    /// The helper is gone.
+    #[error("the sandbox is gone: {0}")]
+    Gone(String),
+}
+
+/// A sandbox that is built, and the listener it was asked for.
+#[derive(Debug)]
+pub struct Opened {
+    /// The sandbox.
+    pub session: Session,
+    /// A listener on the sandbox's own loopback, with its port.
+    pub listener: Option<(u16, std::net::TcpListener)>,
+}
+
+/// A sandbox. It ends, with everything in it, when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct Session(Arc<Shared>);
+
+struct Shared {
+    control: UnixStream,
+    waiting: Mutex<Waiting>,
+    next: AtomicU32,
+}
+
+type Callback = Box<dyn FnOnce(Result<Ended, SandboxError>) + Send>;
+
+/// Who waits for which command; `None` once the helper is gone.
+type Waiting = Option<HashMap<u32, Callback>>;
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+/// How a command ended. Everything it started is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// As the kernel gives it.
+    pub status: ExitStatus,
+    /// Limits it ran into.
+    pub limits: LimitsHit,
+}
+
+/// What a command has as standard input, output and error.
+#[derive(Debug)]
+pub struct Standard {
+    /// Where it reads.
+    pub input: OwnedFd,
+    /// Where it writes.
+    pub output: OwnedFd,
+    /// Where it complains.
+    pub error: OwnedFd,
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct Child {
+    session: Session,
+    id: u32,
+}
+
+impl Session {
+    /// Starts the helper and waits until the view is built.
+    pub fn open(helper: &Helper, spec: &Spec) -> Result<Opened, SandboxError> {
+        let unavailable = |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
+        let (control, theirs) = UnixStream::pair().map_err(|err| unavailable("no socket pair", err))?;
+        let mut command = std::process::Command::new(&helper.program);
+        command.args(&helper.args).env_clear().current_dir("/");
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|err| unavailable("the sandbox helper cannot be started", err))?;
+        drop(command);
+        let spec = serde_json::to_vec(spec)
+            .map_err(|err| SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}")))?;
+        send(control.as_fd(), &spec, &[]).map_err(|err| unavailable("the sandbox helper does not listen", err))?;
+        let mut inbox = Inbox::default();
+        control.set_read_timeout(Some(BUILD_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
+        let ready = first_report(&control, &mut inbox)?;
+        control.set_read_timeout(None).map_err(|err| unavailable("the sandbox helper", err))?;
+        let port = match ready {
+            Report::Ready { port } => port,
+            Report::Unavailable { why } => return Err(SandboxError::Unavailable(why)),
+            _ => return Err(SandboxError::Unavailable("the sandbox helper speaks another language".to_owned())),
+        };
+        let listener = inbox.handle().map(std::net::TcpListener::from);
+        let listener = u16::try_from(port).ok().zip(listener);
+        let reading = control.try_clone().map_err(|err| unavailable("no handle is left", err))?;
+        let shared = Shared { control, waiting: Mutex::new(Some(HashMap::new())), next: AtomicU32::new(1) };
+        let shared = Arc::new(shared);
+        let hears = Arc::downgrade(&shared);
+        std::thread::Builder::new()
+            .name("windlass-sandbox".into())
+            .spawn(move || listen(&reading, inbox, &hears, child))
+            .map_err(|err| unavailable("no thread can be started", err))?;
+        Ok(Opened { session: Self(shared), listener })
+    }
+
+    /// Starts a command; `done` is called once, from another thread, when it has ended and everything it started is
+    /// gone, or when it could not be started.
+    pub fn start(
+        &self,
+        argv: &[OsString],
+        env: &[(OsString, OsString)],
+        dir: &Path,
+        standard: Standard,
+        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
+    ) -> Result<Child, SandboxError> {
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let pair = |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+        let launch = Launch {
+            id,
+            argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            env: env.iter().map(pair).collect(),
+            dir: dir.as_os_str().as_bytes().to_vec(),
+        };
+        {
+            let mut waiting = self.0.waiting();
+            let Some(waiting) = waiting.as_mut() else {
+                return Err(SandboxError::Gone("its supervisor was ended".to_owned()));
+            };
+            waiting.insert(id, Box::new(done));
+        }
+        let handles = [standard.input.as_fd(), standard.output.as_fd(), standard.error.as_fd()];
+        if let Err(err) = send(self.0.control.as_fd(), &Request::Run(Box::new(launch)).encode(), &handles) {
+            if let Some(waiting) = self.0.waiting().as_mut() {
+                waiting.remove(&id);
+            }
+            return Err(SandboxError::Gone(err.to_string()));
+        }
+        Ok(Child { session: self.clone(), id })
+    }
+}
+
+impl Child {
+    /// Asks everything in the command to end.
+    pub fn terminate(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Ends everything in the command.
+    pub fn kill(&self) {
+        self.signal(libc::SIGKILL);
+    }
+
+    fn signal(&self, signal: i32) {
+        // A helper that is gone has taken the command with it.
+        let _ = send(self.session.0.control.as_fd(), &Request::Signal { id: self.id, signal }.encode(), &[]);
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The helper sees the end of its socket, although the listening thread has a handle of its own.
+        let _ = self.control.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<Report, SandboxError> {
+    loop {
+        match inbox.next() {
+            Ok(Some(frame)) => {
+                return Report::decode(&frame).map_err(|err| SandboxError::Unavailable(err.to_string()));
+            }
+            Ok(None) => match inbox.fill(control) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(SandboxError::Unavailable("the sandbox helper ended without a word".to_owned()));
+                }
+                Err(err) if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Err(SandboxError::Unavailable("the sandbox helper took too long".to_owned()));
+                }
+                Err(err) => return Err(SandboxError::Unavailable(err.to_string())),
+            },
+            Err(err) => return Err(SandboxError::Unavailable(err.to_string())),
+        }
+    }
+}
+
+/// Hears reports until the helper is gone.
+fn listen(
+    reading: &UnixStream,
+    mut inbox: Inbox,
+    shared: &std::sync::Weak<Shared>,
+    mut helper: std::process::Child,
+) {
+    while matches!(inbox.fill(reading), Ok(true)) {
+        while let Ok(Some(frame)) = inbox.next() {
+            let (id, result) = match Report::decode(&frame) {
+                Ok(Report::Ended { id, status, limits }) => {
+                    let limits = LimitsHit { processes: limits & 1 != 0, memory: limits & 2 != 0 };
+                    (id, Ok(Ended { status: ExitStatus::from_raw(status), limits }))
+                }
+                Ok(Report::Failed { id, why }) => (id, Err(SandboxError::Command(why))),
+                _ => continue,
+            };
+            let callback = shared.upgrade().and_then(|shared| shared.waiting().as_mut()?.remove(&id));
+            if let Some(callback) = callback {
+                callback(result);
+            }
+        }
+    }
+    let left = shared.upgrade().and_then(|shared| shared.waiting().take());
+    for (_, callback) in left.into_iter().flatten() {
+        callback(Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+    }
+    let _ = helper.wait();
+}

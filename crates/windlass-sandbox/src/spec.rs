@@ -1,0 +1,121 @@
+//! What a sandbox is to be: plain data, made by the caller and read by the supervisor. Nothing here acts.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything the supervisor needs to know before the first command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The workspace: the one tree that commands may change. Canonical.
+    pub root: PathBuf,
+    /// Whether they may.
+    pub access: Access,
+    /// By which means commands are held.
+    pub tier: Tier,
+    /// The home directory, which is shown empty but for the paths below. Canonical.
+    pub home: Option<PathBuf>,
+    /// Shown and not writable: tools below the home directory, granted paths.
+    pub read: Vec<PathBuf>,
+    /// Shown and writable: what the configuration grants, and a git directory outside the workspace.
+    pub write: Vec<PathBuf>,
+    /// Shown, with a private layer on top that takes the writes and ends with the session.
+    pub caches: Vec<PathBuf>,
+    /// Shown empty: credentials. Files or folders, absolute.
+    pub hide: Vec<PathBuf>,
+    /// Names that are not writable, also while they are absent.
+    pub protect: Vec<Protected>,
+    /// What the network is.
+    pub net: Net,
+    /// How much a command may use.
+    pub limits: Limits,
+    /// A private directory for the layers of the caches; a file system in memory is used without it.
+    pub scratch: Option<PathBuf>,
+    /// Where the names of placeholders are noted, so that they go even when everything was killed.
+    pub journal: Option<PathBuf>,
+}
+
+/// A name below a base directory that commands do not change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protected {
+    /// The workspace, or another writable directory. Canonical.
+    pub base: PathBuf,
+    /// Relative to it.
+    pub name: PathBuf,
+    /// What to do with it.
+    pub how: Protection,
+}
+
+/// How a name is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protection {
+    /// Not writable; covered by an empty directory while it is absent.
+    Frozen,
+    /// Not writable where it exists; free while it is absent.
+    FrozenIfPresent,
+    /// Writable inside, but not to be renamed, removed or replaced.
+    Pinned,
+}
+
+/// Whether the workspace may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// No.
+    ReadOnly,
+    /// Yes.
+    Write,
+}
+
+/// By which means commands are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Namespaces, a view of its own, Landlock, system call filters, limits.
+    Full,
+    /// Landlock, system call filters and limits only: names inside the workspace cannot be protected.
+    Landlock,
+}
+
+/// What the network of commands is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Net {
+    /// Nothing can be reached.
+    Off,
+    /// A loopback of their own.
+    Loopback,
+    /// A loopback of their own with one listener on it that is handed to the caller.
+    Proxy,
+    /// The network of this machine.
+    Open,
+}
+
+/// How much a command may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Processes of one command at a time; threads do not count.
+    pub processes: u32,
+    /// Bytes of memory of one command.
+    pub memory: u64,
+    /// Bytes of one file.
+    pub file_size: u64,
+    /// Bytes of the private temporary directory, which is in memory.
+    pub temporary: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { processes: 250, memory: 4 << 30, file_size: 4 << 30, temporary: 2 << 30 }
+    }
+}
+
+/// Which limit a command ran into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LimitsHit {
+    /// A process could not be started.
+    pub processes: bool,
+    /// It was ended because of the memory it took.
+    pub memory: bool,
+}

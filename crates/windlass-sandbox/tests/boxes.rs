@@ -1,0 +1,287 @@
+//! The real kernel: commands are run in real sandboxes in scratch folders, and what became of the folders is looked at.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use windlass_sandbox::{
+    Access, Ended, Helper, Limits, Net, Protected, Protection, SandboxError, Session, Spec, Standard, Tier,
+};
+
+/// A workspace, a folder beside it, a home, and a sandbox around them.
+struct Lab {
+    _scratch: tempfile::TempDir,
+    base: PathBuf,
+    spec: Spec,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().canonicalize().unwrap();
+        for folder in ["ws/src", "out", "home/.ssh", "home/.cache/tool", "layers"] {
+            fs::create_dir_all(base.join(folder)).unwrap();
+        }
+        fs::write(base.join("ws/README.md"), "hello\n").unwrap();
+        fs::write(base.join("ws/.env"), "TOKEN=planted\n").unwrap();
+        fs::write(base.join("out/victim.txt"), "original\n").unwrap();
+        fs::write(base.join("home/.ssh/id_x"), "planted\n").unwrap();
+        fs::write(base.join("home/.cache/tool/a"), "lower\n").unwrap();
+        let root = base.join("ws");
+        let frozen = |name: &str| Protected { base: root.clone(), name: name.into(), how: Protection::Frozen };
+        let spec = Spec {
+            access: Access::Write,
+            tier: Tier::Full,
+            home: Some(base.join("home")),
+            read: Vec::new(),
+            write: Vec::new(),
+            caches: vec![base.join("home/.cache/tool"), base.join("home/.cache/absent")],
+            hide: vec![root.join(".env")],
+            protect: vec![frozen(".agent"), frozen(".deep/inner/name"), frozen("README.md")],
+            net: Net::Off,
+            limits: Limits::default(),
+            scratch: Some(base.join("layers")),
+            journal: Some(base.join("journal")),
+            root,
+        };
+        Self { _scratch: scratch, base, spec }
+    }
+
+    fn open(&self) -> Session {
+        Session::open(&helper(), &self.spec).unwrap().session
+    }
+
+    fn run(&self, line: &str) -> (Ended, String) {
+        run(&self.open(), &self.spec.root, line)
+    }
+
+    /// The exit code and the output.
+    #[track_caller]
+    fn check(&self, line: &str, code: i32, expect: &str) {
+        let (ended, output) = self.run(line);
+        assert_eq!((ended.status.code(), output.trim()), (Some(code), expect), "{line}");
+    }
+
+    #[track_caller]
+    fn check_kept(&self) {
+        assert_eq!(fs::read_to_string(self.base.join("out/victim.txt")).unwrap(), "original\n");
+        assert_eq!(fs::read_to_string(self.base.join("home/.cache/tool/a")).unwrap(), "lower\n");
+        assert!(!self.base.join("home/x").exists() && !self.base.join("home/.cache/absent").exists());
+    }
+}
+
+fn helper() -> Helper {
+    Helper { program: env!("CARGO_BIN_EXE_windlass-sandbox-helper").into(), args: Vec::new() }
+}
+
+fn run(session: &Session, dir: &Path, line: &str) -> (Ended, String) {
+    try_run(session, dir, &["/bin/bash", "-c", line]).unwrap()
+}
+
+fn try_run(session: &Session, dir: &Path, argv: &[&str]) -> Result<(Ended, String), SandboxError> {
+    let (mut reads, writes) = std::io::pipe().unwrap();
+    let input = fs::File::open("/dev/null").unwrap().into();
+    let standard = Standard { input, output: writes.try_clone().unwrap().into(), error: writes.into() };
+    let argv: Vec<_> = argv.iter().map(Into::into).collect();
+    let env = [("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()), ("LC_ALL".into(), "C".into())];
+    let (done, ended) = std::sync::mpsc::channel();
+    let child = session.start(&argv, &env, dir, standard, move |result| drop(done.send(result)))?;
+    let mut output = String::new();
+    reads.read_to_string(&mut output).unwrap();
+    let ended = ended.recv().unwrap()?;
+    drop(child);
+    Ok((ended, output))
+}
+
+#[test]
+fn work_inside_works() {
+    let lab = Lab::new();
+    lab.check("echo hi && cat src/../README.md && exit 3", 3, "hi\nhello");
+    lab.check("mkdir -p build && echo ok > build/x && cat build/x", 0, "ok");
+    assert_eq!(fs::read_to_string(lab.spec.root.join("build/x")).unwrap(), "ok\n");
+    lab.check("echo x > /tmp/a && cat /tmp/a > /dev/null; : > /dev/null; head -c2 /dev/zero | wc -c; ls /dev/pts", 0, "2\nptmx");
+    lab.check("ls /proc | grep -c '^[0-9]' | head -1 > /dev/null; echo $$; cat /proc/1/comm | wc -l", 0, "2\n1");
+}
+
+#[test]
+fn nothing_outside_is_seen_or_written() {
+    let lab = Lab::new();
+    let out = lab.base.join("out");
+    for line in [
+        format!("echo x > {}/victim.txt", out.display()),
+        format!("echo x > /proc/self/root{}/victim.txt", out.display()),
+        format!("ln -s {}/victim.txt l; echo x > l", out.display()),
+        format!("cat {}/victim.txt", out.display()),
+        format!("cat {}/home/.ssh/id_x", lab.base.display()),
+        format!("echo x > {}/home/x", lab.base.display()),
+        "echo x > /usr/x".into(),
+        "echo x > /etc/x".into(),
+        "echo x > /x".into(),
+        "echo 1 > /proc/sys/kernel/core_pattern".into(),
+        "mount -t tmpfs none /tmp".into(),
+        "unshare -Ur true".into(),
+        "mknod d b 8 0".into(),
+        "exec 3<>/dev/tcp/127.0.0.1/80".into(),
+        "cat .env".into(),
+        "echo x > README.md".into(),
+        "rm README.md".into(),
+        "mv README.md y".into(),
+        "mkdir .agent".into(),
+        "rmdir .agent".into(),
+        "echo x > .agent/settings.json".into(),
+        "echo x > .deep/inner/name".into(),
+        "rm -r .deep".into(),
+        "mv .deep .x".into(),
+    ] {
+        let (ended, output) = lab.run(&line);
+        assert_ne!(ended.status.code(), Some(0), "{line}: {output}");
+        assert!(!output.contains("planted") && !output.contains("original"), "{line}: {output}");
+    }
+    lab.check_kept();
+    assert!(!lab.spec.root.join(".agent").exists() && !lab.spec.root.join(".deep").exists());
+}
+
+#[test]
+fn caches_take_writes_that_do_not_stay() {
+    let lab = Lab::new();
+    let session = lab.open();
+    let home = lab.base.join("home");
+    let line = format!("cd {0}/.cache/tool && cat a && echo new > a && echo b > b && cat a && echo c > ../absent/c", home.display());
+    let (ended, output) = run(&session, &lab.spec.root, &line);
+    assert_eq!((ended.status.code(), output.as_str()), (Some(0), "lower\nnew\n"));
+    let (_, output) = run(&session, &lab.spec.root, &format!("cat {0}/.cache/tool/a {0}/.cache/absent/c", home.display()));
+    assert_eq!(output, "new\nc\n");
+    lab.check_kept();
+}
+
+#[test]
+fn what_was_started_ends_with_the_command() {
+    let lab = Lab::new();
+    let mark = format!("mark{}", std::process::id());
+    let line = format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); sleep 60 & echo done");
+    let (ended, output) = lab.run(&line);
+    assert_eq!((ended.status.code(), output.trim()), (Some(0), "done"));
+    let alive = fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&mark))
+    });
+    assert!(!alive);
+}
+
+#[test]
+fn limits_hold() {
+    let mut lab = Lab::new();
+    lab.spec.limits = Limits { processes: 40, memory: 256 << 20, file_size: 1 << 20, ..Limits::default() };
+    let (ended, output) = lab.run("for i in $(seq 100); do sleep 5 & done; echo never");
+    assert!(ended.limits.processes && !output.contains("never"), "{ended:?} {output}");
+    let (ended, _) = lab.run("head -c 3000000 /dev/zero > big; ls -l big > /dev/null");
+    assert!(fs::metadata(lab.spec.root.join("big")).unwrap().len() <= 1 << 20, "{ended:?}");
+    let (ended, output) = lab.run("head -c 400000000 /dev/zero | tail -c 399999999 | wc -c");
+    assert!(!output.contains("399999999"), "{ended:?} {output}");
+}
+
+#[test]
+fn two_sandboxes_do_not_uncover_each_other() {
+    let lab = Lab::new();
+    let (one, two) = (lab.open(), lab.open());
+    let (first, _) = run(&one, &lab.spec.root, "true");
+    assert!(first.status.success());
+    let (mut reads, writes) = std::io::pipe().unwrap();
+    let (gate, opens) = std::io::pipe().unwrap();
+    let standard = Standard { input: gate.into(), output: writes.try_clone().unwrap().into(), error: writes.into() };
+    let argv = ["/bin/bash".into(), "-c".into(), "echo up; read x; echo x > .agent/f && echo WRITTEN".into()];
+    let (done, ended) = std::sync::mpsc::channel();
+    two.start(&argv, &[], &lab.spec.root, standard, move |result| drop(done.send(result))).unwrap();
+    let mut up = [0; 3];
+    reads.read_exact(&mut up).unwrap();
+    // The first one goes, and with it goes what it would clean up.
+    drop(one);
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    std::io::Write::write_all(&mut &opens, b"go\n").unwrap();
+    let mut output = String::new();
+    reads.read_to_string(&mut output).unwrap();
+    assert!(!ended.recv().unwrap().unwrap().status.success() && !output.contains("WRITTEN"), "{output}");
+    drop(two);
+    wait_until(|| !lab.spec.root.join(".agent").exists());
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    for _ in 0..200 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("it did not come to be");
+}
+
+#[test]
+fn placeholders_go_by_themselves() {
+    let lab = Lab::new();
+    let session = lab.open();
+    let (_, output) = run(&session, &lab.spec.root, "ls -A");
+    assert!(output.contains(".agent"), "{output}");
+    wait_until(|| !lab.spec.root.join(".agent").exists() && !lab.spec.root.join(".deep").exists());
+    // And come back for the next command, with what a person made meanwhile left alone.
+    fs::create_dir(lab.spec.root.join(".agent")).unwrap();
+    fs::write(lab.spec.root.join(".agent/mine"), "x").unwrap();
+    let (ended, _) = run(&session, &lab.spec.root, "echo y > .agent/mine");
+    assert!(!ended.status.success());
+    drop(session);
+    wait_until(|| !lab.spec.root.join(".deep").exists());
+    assert_eq!(fs::read_to_string(lab.spec.root.join(".agent/mine")).unwrap(), "x");
+}
+
+#[test]
+fn links_in_the_place_of_protected_names_hold_too() {
+    let lab = Lab::new();
+    fs::create_dir(lab.spec.root.join("real")).unwrap();
+    std::os::unix::fs::symlink("real", lab.spec.root.join(".agent")).unwrap();
+    let (ended, output) = lab.run("rm .agent && mkdir .agent && echo x > .agent/settings.json");
+    assert_ne!(ended.status.code(), Some(0), "{output}");
+    assert!(fs::symlink_metadata(lab.spec.root.join(".agent")).unwrap().is_symlink());
+}
+
+#[test]
+fn a_command_that_cannot_start_says_why() {
+    let lab = Lab::new();
+    let session = lab.open();
+    let err = try_run(&session, &lab.spec.root, &["no-such-program"]).unwrap_err().to_string();
+    assert!(err.contains("cannot start `no-such-program`") && err.contains("No such file"), "{err}");
+    let err = try_run(&session, Path::new("/nowhere"), &["true"]).unwrap_err().to_string();
+    assert!(err.contains("directory cannot be entered"), "{err}");
+}
+
+#[test]
+fn the_workspace_may_be_for_looking_only() {
+    let mut lab = Lab::new();
+    lab.spec.access = Access::ReadOnly;
+    let (ended, output) = lab.run("touch x; echo > README.md; cat README.md");
+    assert!(ended.status.success() && output.contains("hello"), "{output}");
+    assert!(!lab.spec.root.join("x").exists());
+}
+
+#[test]
+fn a_loopback_of_its_own_can_be_had() {
+    let mut lab = Lab::new();
+    lab.spec.net = Net::Proxy;
+    let opened = Session::open(&helper(), &lab.spec).unwrap();
+    let (port, listener) = opened.listener.unwrap();
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut stream, b"from outside\n").unwrap();
+    });
+    let line = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; cat <&3");
+    let (_, output) = run(&opened.session, &lab.spec.root, &line);
+    assert_eq!(output, "from outside\n");
+    answer.join().unwrap();
+}
+
+#[test]
+fn modes_of_files_are_kept() {
+    let lab = Lab::new();
+    lab.check("cp /bin/true t && chmod 750 t && ./t && stat -c %a t", 0, "750");
+    assert_eq!(fs::metadata(lab.spec.root.join("t")).unwrap().permissions().mode() & 0o777, 0o750);
+}
