@@ -29,7 +29,7 @@ pub struct Spec {
     pub net: Net,
     /// How much a command may use.
     pub limits: Limits,
-    /// A private directory for the layers of the caches; a file system in memory is used without it.
+    /// Where a private directory for the layers of the caches is made; without it caches cannot be written.
     pub scratch: Option<PathBuf>,
     /// Where the names of placeholders are noted, so that they go even when everything was killed.
     pub journal: Option<PathBuf>,

@@ -73,9 +73,8 @@ impl Covers {
                 return Ok(());
             }
             return match kind_of(&target)? {
-                // A link is covered like an absent name: it cannot be bound onto itself.
-                FileType::Symlink => Ok(()),
                 FileType::Directory | FileType::RegularFile => freeze(target.as_fd(), one.how == Protection::Pinned),
+                // A link could be put in the place of what it leads to, so it is itself covered.
                 _ => cover_with(&self.blanks, target.as_fd()),
             };
         }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::wire::{Inbox, Launch, Report, Request, send};
 const TIDY_AFTER: Duration = Duration::from_millis(500);
 /// Commands at a time; the engine bounds its jobs long before.
 const MOST_COMMANDS: usize = 64;
+/// What the private directories of sessions are called, before the number of their janitor.
+const SCRATCH: &str = "box-";
 
 /// Runs the helper to its end: the specification comes first on standard input, then requests.
 #[must_use]
@@ -49,7 +52,11 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
             None => return Err("the engine went away".to_owned()),
         }
     };
-    let spec: Spec = serde_json::from_slice(&spec).map_err(|err| format!("the specification is garbled: {err}"))?;
+    let mut spec: Spec = serde_json::from_slice(&spec).map_err(|err| format!("the specification is garbled: {err}"))?;
+    spec.scratch = spec.scratch.as_deref().map(own_scratch).transpose()?;
+    let scratch = spec.scratch.clone();
+    let journal = spec.journal.clone();
+    let tier = spec.tier;
     let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
     let Some(inside) = sys::fork().map_err(|err| err.to_string())? else {
         drop(ours);
@@ -64,7 +71,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         sys::exit_now(code)
     };
     drop(theirs);
-    if spec.tier == Tier::Full
+    if tier == Tier::Full
         && let Err(why) = map_identities(&ours, inside)
     {
         sys::kill(inside, libc::SIGKILL);
@@ -73,13 +80,31 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     }
     sys::wait_for(inside);
     // The supervisor is gone, and with it every command; what it left in the workspace goes now.
-    if let Some(mut journal) = spec.journal.as_deref().and_then(|path| Journal::open(path).ok()) {
+    if let Some(mut journal) = journal.as_deref().and_then(|path| Journal::open(path).ok()) {
         journal.leave();
     }
-    if let Some(scratch) = &spec.scratch {
+    if let Some(scratch) = &scratch {
         let _ = std::fs::remove_dir_all(scratch);
     }
     Ok(())
+}
+
+/// A directory for this session alone. Those of sessions whose janitor was killed go now.
+fn own_scratch(parent: &Path) -> Result<PathBuf, String> {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten().take(1_000) {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let own = parent.join(format!("{SCRATCH}{}", std::process::id()));
+    // One of the same number is left from a process that is long gone.
+    let _ = std::fs::remove_dir_all(&own);
+    let mut builder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(&own).map_err(|err| format!("`{}` cannot be made: {err}", own.display()))?;
+    Ok(own)
 }
 
 /// Waits until the supervisor has its own user namespace, and gives it its identities: root keeps all it has, so
@@ -279,5 +304,3 @@ const ROOT_KEEPS: &[u32] = &[
     7,  // setuid
     10, // net_bind_service
 ];
-
-const _: () = assert!(TIDY_AFTER.as_secs() == 0);

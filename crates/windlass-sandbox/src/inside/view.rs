@@ -23,7 +23,7 @@ const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 
-/// An empty file and an empty directory that stand in the place of others.
+/// A file that cannot be opened and an empty directory, to stand in the place of others.
 pub(crate) struct Blanks {
     pub(crate) file: OwnedFd,
     pub(crate) folder: OwnedFd,
@@ -60,6 +60,7 @@ pub(crate) fn build(spec: &Spec) -> Result<Blanks, String> {
     for path in &spec.hide {
         site.hide(path, &blanks).map_err(|err| format!("`{}` cannot be hidden: {err}", path.display()))?;
     }
+    site.close(spec).map_err(step("the home directory cannot be closed"))?;
     enter(root.as_fd()).map_err(step("the view cannot be entered"))?;
     Ok(blanks)
 }
@@ -164,9 +165,9 @@ impl Site<'_> {
     /// The private directories, and the blanks.
     fn furnish(&self, spec: &Spec) -> io::Result<Blanks> {
         let nothing = self.folder(Path::new("/.windlass/nothing"))?;
-        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         let parent = self.folder(Path::new("/.windlass"))?;
-        drop(rustix::fs::openat(&parent, "blank", flags, Mode::empty())?);
+        // A socket that nobody listens at: nobody can open it, root neither, and git passes it over.
+        rustix::fs::mknodat(&parent, "blank", FileType::Socket, Mode::empty(), 0)?;
         let file = clone_tree(&parent, Path::new("blank"), OpenTreeFlags::empty())?;
         let folder = clone_tree(&nothing, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
         for blank in [&file, &folder] {
@@ -191,10 +192,16 @@ impl Site<'_> {
         let var = self.folder(Path::new("/var"))?;
         rustix::fs::symlinkat("/tmp", &var, "tmp")?;
         rustix::fs::symlinkat("/run", &var, "run")?;
-        if let Some(home) = &spec.home {
-            self.folder(home)?;
+        if let Some(home) = home_of(spec) {
+            self.private(home, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, "mode=0755,size=16m")?;
         }
         Ok(Blanks { file, folder })
+    }
+
+    /// What was only writable while it was furnished.
+    fn close(&self, spec: &Spec) -> io::Result<()> {
+        let Some(home) = home_of(spec) else { return Ok(()) };
+        sys::mount_setattr(self.folder(home)?.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)
     }
 
     fn private(&self, at: &Path, kind: &str, flags: MountFlags, data: &str) -> io::Result<()> {
@@ -319,6 +326,11 @@ fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::chdir("/")?;
     let here = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     sys::mount_setattr(here.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)
+}
+
+/// A home that is shown empty: none where the workspace itself holds it.
+fn home_of(spec: &Spec) -> Option<&Path> {
+    spec.home.as_deref().filter(|home| home.parent().is_some() && !home.starts_with(&spec.root))
 }
 
 fn split(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {
