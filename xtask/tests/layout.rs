@@ -12,10 +12,11 @@ use serde_json::Value;
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-core", &[]),
     ("windlass-engine", &["windlass-core"]),
-    ("windlass-host", &["windlass-core"]),
+    ("windlass-host", &["windlass-core", "windlass-sandbox"]),
+    ("windlass-sandbox", &[]),
     ("windlass-providers", &["windlass-core"]),
     ("windlass-tools", &["windlass-core", "windlass-host"]),
-    ("windlass-cli", &["windlass-core", "windlass-engine", "windlass-host", "windlass-providers", "windlass-tools"]),
+    ("windlass-cli", &["windlass-core", "windlass-engine", "windlass-host", "windlass-providers", "windlass-sandbox", "windlass-tools"]),
     ("windlass-bench", &["windlass-core", "windlass-providers"]),
     ("xtask", &[]),
 ];

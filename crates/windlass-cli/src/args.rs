@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Sessions(SessionsCommand),
     /// Watch the engine do a real task on a scripted model: no key, no network
     Demo(DemoArgs),
+    /// Run any program in the kernel sandbox that holds the commands of a run
+    Sandbox(SandboxArgs),
     /// Say what works on this machine, what does not, and why
     Doctor(DoctorArgs),
     /// List the tools the model may call
@@ -148,6 +150,12 @@ pub(crate) struct AgentArgs {
     /// Answer yes to what a flag may answer; what needs a person still asks
     #[arg(short, long)]
     pub(crate) yes: bool,
+    /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
+    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
+    pub(crate) sandbox: Option<String>,
+    /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: off]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) net: Option<String>,
     /// How hard to think: low, medium, high, or what the model knows
     #[arg(long, value_name = "LEVEL")]
     pub(crate) reasoning_effort: Option<String>,
@@ -261,6 +269,22 @@ pub(crate) struct DemoArgs {
     /// Keep the folder the demo worked in
     #[arg(long)]
     pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxArgs {
+    /// Where to run it; the workspace around it is what it may change
+    #[arg(short = 'C', long = "cd", value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+    /// What it may do: read-only or workspace-write [default: workspace-write]
+    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
+    pub(crate) sandbox: Option<String>,
+    /// What it reaches: off, loopback, registries, allow:HOST,… or open [default: off]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) net: Option<String>,
+    /// The program and its words
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod debug;
 mod demo;
 mod doctor;
 mod models;
+mod sandbox;
 mod sessions;
 mod tools;
 mod work;
@@ -24,6 +25,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Resume(args) => work::resume(&args),
         Command::Sessions(command) => sessions::run(command),
         Command::Demo(args) => demo::run(&args),
+        Command::Sandbox(args) => sandbox::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Tools(args) => tools::run(&args),
         Command::Config(args) => config::run(&args),

@@ -7,6 +7,7 @@ mod exit;
 mod failure;
 mod out;
 mod plan;
+mod sandboxing;
 mod session_run;
 mod settings;
 mod tape;
@@ -16,6 +17,10 @@ mod wire;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // The sandbox's helper is this program: it must be alone in its process, so it comes before everything else.
+    if std::env::args_os().nth(1).is_some_and(|word| word == sandboxing::HELPER) {
+        return windlass_sandbox::supervise();
+    }
     // The most frequent question of scripts is answered before anything is set up.
     let mut words = std::env::args_os().skip(1);
     if let (Some(word), None) = (words.next(), words.next())

@@ -9,10 +9,11 @@ use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
 use windlass_host::config::{Key, Kind, Layer, Layers, Origin, Places, Value, managed_files, nearest, set};
 
-use crate::args::{AgentArgs, LimitArgs};
+use crate::args::{AgentArgs, LimitArgs, SandboxArgs};
 use crate::failure::Failure;
 
 const MODES: Kind = Kind::Choice(&["plan", "ask", "edit", "auto"]);
+const LEVELS: Kind = Kind::Choice(&["read-only", "workspace-write", "full"]);
 
 /// Every key there is.
 pub(crate) const KEYS: &[Key] = &[
@@ -41,6 +42,17 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Texts,
         doc: "Paths of credentials that a person may allow a model to see, as globs; all others are denied.",
     },
+    Key { name: "sandbox.level", kind: LEVELS, doc: "What commands may do: read-only, workspace-write or full." },
+    Key { name: "sandbox.net", kind: Kind::Text, doc: "What they reach: off, loopback, registries, allow:HOST,… or open." },
+    Key { name: "sandbox.read", kind: Kind::Texts, doc: "Further paths they may read; shows credentials named here." },
+    Key { name: "sandbox.write", kind: Kind::Texts, doc: "Further paths they may change." },
+    Key {
+        name: "sandbox.accept",
+        kind: Kind::Choice(&["landlock"]),
+        doc: "The weaker means that will do where the kernel refuses the whole sandbox.",
+    },
+    Key { name: "sandbox.processes", kind: Kind::Integer, doc: "Most processes of a command at a time; 250." },
+    Key { name: "sandbox.memory_mb", kind: Kind::Integer, doc: "Most memory of a command, in MiB; 4096." },
     Key { name: "providers.*.base_url", kind: Kind::Text, doc: "Another address of a vendor." },
     Key {
         name: "providers.*.context_window",
@@ -78,8 +90,17 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// Keys that a project may set before it is trusted, because they can only tighten.
-const TIGHTENING: &[&str] =
-    &["approval", "max_budget_usd", "max_steps", "max_tokens", "max_seconds", "rules.ask", "rules.deny"];
+const TIGHTENING: &[&str] = &[
+    "approval",
+    "max_budget_usd",
+    "max_steps",
+    "max_tokens",
+    "max_seconds",
+    "rules.ask",
+    "rules.deny",
+    "sandbox.level",
+    "sandbox.net",
+];
 
 /// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
 fn variable(key: &Key) -> Option<String> {
@@ -89,7 +110,7 @@ fn variable(key: &Key) -> Option<String> {
 /// All settings, layered.
 pub(crate) struct Settings {
     pub(crate) layers: Layers<'static>,
-    project: Layers<'static>,
+    pub(crate) project: Layers<'static>,
     pub(crate) places: Places,
     pub(crate) warnings: Vec<String>,
 }
@@ -170,6 +191,8 @@ impl Settings {
             ("provider", &agent.provider, "--provider"),
             ("approval", &agent.approval, "--approval"),
             ("on_ask", &agent.on_ask, "--on-ask"),
+            ("sandbox.level", &agent.sandbox, "--sandbox"),
+            ("sandbox.net", &agent.net, "--net"),
             ("reasoning_effort", &agent.reasoning_effort, "--reasoning-effort"),
             ("max_budget_usd", &limits.max_budget_usd, "--max-budget-usd"),
             ("max_steps", &limits.max_steps, "--max-steps"),
@@ -182,6 +205,22 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// The flags of `sandbox`.
+    pub(crate) fn add_sandbox_flags(&mut self, args: &SandboxArgs) -> Result<(), Failure> {
+        let flags = [("sandbox.level", &args.sandbox, "--sandbox"), ("sandbox.net", &args.net, "--net")];
+        for (key, value, flag) in flags {
+            if let Some(value) = value {
+                self.layers.add(Layer::Flag, key, value, flag)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Paths that rules forbid to read, whoever reads.
+    pub(crate) fn hidden_paths(&self) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
     }
 
     /// Takes over what a profile sets.

@@ -28,6 +28,7 @@ use windlass_providers::{
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan::ModelPlan;
+use crate::sandboxing::{self, Held};
 use crate::settings::Settings;
 
 /// The largest script or certificate file.
@@ -65,11 +66,18 @@ pub(crate) fn engine(
     let artifacts = store.clone();
     let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
     let gate = settings.gate(default_mode, &names)?;
+    let hidden = settings.hidden_paths()?;
+    let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone())?;
+    let place = InPlace::new(root.clone(), env);
+    let place = match held {
+        Held::By(sandbox) => place.sandboxed(Arc::new(sandbox)),
+        Held::Not => place,
+    };
     let engine = Engine::builder()
         .runtime(Arc::new(native))
         .store(store.clone())
         .describe(root.root().display().to_string(), env!("CARGO_PKG_VERSION"))
-        .workspaces(Arc::new(InPlace::new(root, env)))
+        .workspaces(Arc::new(place))
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
         .redactor(redactor(&credentials))

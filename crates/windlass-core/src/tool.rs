@@ -193,6 +193,8 @@ pub struct RanCommand {
     pub took: Duration,
     /// Bytes it wrote.
     pub bytes: u64,
+    /// Hosts that it was not allowed to reach.
+    pub refused: Vec<String>,
 }
 
 impl ToolOutput {

@@ -241,6 +241,8 @@ pub struct Finished {
     pub artifact: Option<ArtifactRef>,
     /// How long it took.
     pub took: Duration,
+    /// Hosts that it was not allowed to reach.
+    pub refused: Vec<String>,
 }
 
 /// How a process ended.
@@ -326,7 +328,7 @@ pub trait Transaction: Send + Sync {
 pub struct Terms {
     /// `in_place`, `overlay`, `reflink` or `copy`.
     pub strategy: String,
-    /// `none`, or the kernel means in force.
+    /// `none`, or what commands may do and the kernel means that hold them to it.
     pub isolation: String,
     /// `wire`, `reported` or `none`.
     pub metering: String,
@@ -334,6 +336,15 @@ pub struct Terms {
     pub gate: String,
     /// `open`, `off`, `loopback` or the allow-list.
     pub network: String,
+}
+
+impl Terms {
+    /// Whether the kernel keeps commands from everything but the workspace. Weaker means do not count: the policy
+    /// judges by what is really in force.
+    #[must_use]
+    pub fn holds_commands(&self) -> bool {
+        self.isolation.contains("namespaces")
+    }
 }
 
 /// What landed.

@@ -143,6 +143,10 @@ impl Executor {
         let began = self.clock.monotonic();
         let done = self.execute(&ready).await;
         if let Some(ran) = done.command {
+            for host in ran.refused {
+                let rule = "sandbox: network".to_owned();
+                self.outlet.emit(EventKind::ConnectionRefused { host, rule }).await?;
+            }
             let (call, ms) = (ready.call.id.clone(), millis(ran.took));
             self.outlet.emit(EventKind::CommandFinished { call, end: ran.end, bytes: ran.bytes, ms }).await?;
         }

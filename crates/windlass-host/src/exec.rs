@@ -1,6 +1,7 @@
 //! Running commands of a run: each in a process group of its own, without a terminal, with an
-//! empty standard input and a scrubbed environment. Nothing that was started outlives its command, its run or this
-//! process, as far as process groups reach; what leaves its group on purpose ends with the run.
+//! empty standard input and a scrubbed environment; in a kernel sandbox where there is one. Nothing that was started
+//! outlives its command there. Without a sandbox it is as far as process groups reach, and what leaves its group on
+//! purpose ends with the run.
 
 mod capture;
 mod env;
@@ -29,8 +30,9 @@ pub use self::env::child_env;
 pub(crate) use self::guard::Guard;
 
 use self::capture::Capture;
-use self::group::{Apart, Launch, Running};
+use self::group::{Apart, Launch, Running, start_inside};
 use self::jobs::Jobs;
+use crate::sandbox::{Inside, Remarks, Sandbox};
 use crate::workspace::Root;
 
 /// How long a command may take to end itself after it was asked to.
@@ -53,6 +55,7 @@ pub struct HostProcesses {
     shell: PathBuf,
     apart: Apart,
     guard: Arc<Guard>,
+    sandbox: Option<Arc<Sandbox>>,
     jobs: Jobs,
     /// In the environment of every command, so that daemons can be told from others.
     mark: String,
@@ -70,7 +73,14 @@ impl HostProcesses {
         let mark = format!("{:016x}", crate::clock::random_u64());
         env.push((MARK.into(), (&mark).into()));
         let (guard, jobs, started) = (Arc::default(), Jobs::default(), AtomicBool::new(false));
-        Self { root, env, shell, apart: Apart::needed(), guard, jobs, mark, started }
+        Self { root, env, shell, apart: Apart::needed(), guard, sandbox: None, jobs, mark, started }
+    }
+
+    /// The same in a sandbox, whose environment counts then.
+    #[must_use]
+    pub(crate) fn held_by(mut self, sandbox: Option<Arc<Sandbox>>) -> Self {
+        self.sandbox = sandbox;
+        self
     }
 
     /// The same with a watcher that other runs have too.
@@ -85,6 +95,24 @@ impl HostProcesses {
         if self.started.swap(false, Ordering::Relaxed) {
             leftover::end_marked(&self.mark);
         }
+    }
+
+    /// The sandbox, opened. Opening one takes a few milliseconds, which nobody who shares this thread should wait.
+    async fn inside(&self) -> Result<Option<Arc<Inside>>, ProcessError> {
+        let Some(sandbox) = &self.sandbox else { return Ok(None) };
+        let sandbox = Arc::clone(sandbox);
+        let opened = tokio::task::spawn_blocking(move || sandbox.inside()).await;
+        let opened = opened.map_err(|err| ProcessError(format!("the sandbox could not be opened: {err}")))?;
+        opened.map(Some).map_err(|err| ProcessError(err.to_string()))
+    }
+
+    fn launch_in(&self, inside: &Inside, command: &Command) -> Result<Running, ProcessError> {
+        // The handle is not needed, but what it says is: the directory is there and inside.
+        drop(self.workdir(&command.workdir)?);
+        let dir = self.root.resolve(if command.workdir.is_empty() { "." } else { &command.workdir });
+        let dir = dir.map_err(|err| ProcessError(format!("cannot start a command there: {err}")))?;
+        let argv = [self.shell.clone().into_os_string(), "-c".into(), command.line.clone().into()];
+        start_inside(inside, &argv, &self.root.root().join(dir.path))
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
@@ -107,24 +135,40 @@ impl HostProcesses {
 impl Processes for HostProcesses {
     fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
+            let inside = self.inside().await?;
             let began = Instant::now();
-            let mut running = self.launch(&command)?;
+            let mut running = match &inside {
+                Some(inside) => self.launch_in(inside, &command)?,
+                None => self.launch(&command)?,
+            };
             let mut capture = Capture::new(command.keep, watch.artifacts, watch.progress);
             let deadline = began.checked_add(command.timeout);
             let end = drive(&mut running, deadline, &watch.cancel, &mut capture).await;
+            let took = began.elapsed();
             let captured = capture.finish();
-            Ok(Finished {
-                end,
-                output: captured.text,
-                total_bytes: captured.total,
-                artifact: captured.artifact,
-                took: began.elapsed(),
-            })
+            let failed = end != ProcessEnd::Exited { code: 0 };
+            let remarks = match (&self.sandbox, &inside) {
+                (Some(sandbox), Some(inside)) => sandbox.remarks(inside, running.ended, &captured.text, failed),
+                _ => Remarks::default(),
+            };
+            let mut output = captured.text;
+            for remark in remarks.text {
+                let line = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+                output.push_str(&format!("{line}[sandbox: {remark}]"));
+            }
+            let refused = remarks.refused;
+            Ok(Finished { end, output, total_bytes: captured.total, artifact: captured.artifact, took, refused })
         })
     }
 
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
-        self.jobs.start(|| self.launch(&command))
+        self.jobs.start(|| match &self.sandbox {
+            Some(sandbox) => {
+                let inside = sandbox.inside().map_err(|err| ProcessError(err.to_string()))?;
+                self.launch_in(&inside, &command)
+            }
+            None => self.launch(&command),
+        })
     }
 
     fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
@@ -230,9 +274,13 @@ async fn drive(
                 sink.push(&buffer);
                 buffer.clear();
             }
-            ended = running.child.wait(), if status.is_none() => {
-                // The only failure is that there is nobody to wait for; then it is gone, whatever its code was.
-                status = Some(ended.unwrap_or_default());
+            ended = running.leader.wait(), if status.is_none() => {
+                let (code, ended) = ended.unwrap_or_else(|why| {
+                    // The way a shell says it.
+                    sink.push(why.as_bytes());
+                    (ExitStatus::from_raw(127 << 8), None)
+                });
+                (status, running.ended) = (Some(code), ended);
                 (phase, until) = (Phase::Draining, Some(Instant::now() + DRAIN_GRACE));
             }
         }

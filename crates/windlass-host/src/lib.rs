@@ -1,8 +1,8 @@
 //! The one door to this machine: no other crate opens a file or starts a process.
 //!
 //! A tour. [`workspace`] holds the project by a directory handle and does every file operation beneath it; its
-//! searches are in `search`. [`exec`] runs commands, each in a group of its own, bounded in time and memory;
-//! [`git`] asks the git program through it. [`transaction`] is one run's view of the workspace, in place.
+//! searches are in `search`. [`exec`] runs commands, each in a group of its own, bounded in time and memory,
+//! in the kernel sandbox that [`sandbox`] plans and opens; [`git`] asks the git program through it. [`transaction`] is one run's view of the workspace, in place.
 //! [`session_log`] keeps events and [`artifact`] large results. [`config`] reads settings with the origin of
 //! every value, [`edit`] works out what an edit or a patch makes of a text, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
 //!
@@ -15,6 +15,7 @@ pub mod edit;
 pub mod exec;
 pub mod git;
 mod private;
+pub mod sandbox;
 mod search;
 pub mod secret;
 pub mod session_log;

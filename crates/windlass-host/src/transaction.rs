@@ -16,6 +16,7 @@ use windlass_core::workspace::{
 
 use self::tracked::Tracked;
 use crate::exec::{Guard, HostProcesses};
+use crate::sandbox::{Sandbox, SandboxError};
 use crate::workspace::Root;
 
 /// Opens the user's tree for runs.
@@ -23,13 +24,21 @@ pub struct InPlace {
     root: Arc<Root>,
     env: Vec<(OsString, OsString)>,
     guard: Arc<Guard>,
+    sandbox: Option<Arc<Sandbox>>,
 }
 
 impl InPlace {
     /// Runs in `root`, with exactly this environment for commands; see [`crate::exec::child_env`].
     #[must_use]
     pub fn new(root: Arc<Root>, env: Vec<(OsString, OsString)>) -> Self {
-        Self { root, env, guard: Arc::default() }
+        Self { root, env, guard: Arc::default(), sandbox: None }
+    }
+
+    /// The same with commands in a sandbox.
+    #[must_use]
+    pub fn sandboxed(mut self, sandbox: Arc<Sandbox>) -> Self {
+        self.sandbox = Some(sandbox);
+        self
     }
 }
 
@@ -44,11 +53,16 @@ impl Workspaces for InPlace {
                         .to_owned(),
                 });
             }
+            if let Some(sandbox) = self.sandbox.clone().filter(|sandbox| sandbox.opens_first()) {
+                let opened = tokio::task::spawn_blocking(move || sandbox.open()).await;
+                let opened = opened.unwrap_or_else(|err| Err(SandboxError::Unavailable(err.to_string())));
+                opened.map_err(|err| WorkspaceError { isolation: true, message: err.to_string() })?;
+            }
             let files = Arc::new(Tracked::new(Arc::clone(&self.root)));
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
-            let processes = processes.guarded_by(Arc::clone(&self.guard));
+            let processes = processes.guarded_by(Arc::clone(&self.guard)).held_by(self.sandbox.clone());
             let processes = Arc::new(Watched { files: Arc::clone(&files), processes });
-            Ok(Box::new(InPlaceRun { files, processes }) as Box<dyn Transaction>)
+            Ok(Box::new(InPlaceRun { files, processes, sandbox: self.sandbox.clone() }) as Box<dyn Transaction>)
         })
     }
 }
@@ -56,6 +70,7 @@ impl Workspaces for InPlace {
 struct InPlaceRun {
     files: Arc<Tracked>,
     processes: Arc<Watched>,
+    sandbox: Option<Arc<Sandbox>>,
 }
 
 impl InPlaceRun {
@@ -67,13 +82,11 @@ impl InPlaceRun {
 
 impl Transaction for InPlaceRun {
     fn terms(&self) -> Terms {
-        Terms {
-            strategy: "in_place".into(),
-            isolation: "none".into(),
-            metering: "wire".into(),
-            gate: "per_call".into(),
-            network: "open".into(),
-        }
+        let (isolation, network) = match &self.sandbox {
+            Some(sandbox) => sandbox.terms(),
+            None => ("none".into(), "open".into()),
+        };
+        Terms { strategy: "in_place".into(), isolation, metering: "wire".into(), gate: "per_call".into(), network }
     }
 
     fn files(&self) -> Arc<dyn Files> {

@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use crate::spec::{LimitsHit, Spec};
@@ -19,6 +19,8 @@ use crate::wire::{Inbox, Launch, Report, Request, send};
 
 /// How long the helper may take to build the view.
 const BUILD_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to end everything and clean up, before it is left to do so alone.
+const TIDY_TIME: Duration = Duration::from_secs(2);
 
 /// The program that calls [`crate::supervise`], and the words that make it do so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,8 @@ struct Shared {
     control: UnixStream,
     waiting: Mutex<Waiting>,
     next: AtomicU32,
+    /// Ends when the helper has cleaned up.
+    tidied: Mutex<mpsc::Receiver<()>>,
 }
 
 type Callback = Box<dyn FnOnce(Result<Ended, SandboxError>) + Send>;
@@ -125,12 +129,13 @@ impl Session {
         let listener = inbox.handle().map(std::net::TcpListener::from);
         let listener = u16::try_from(port).ok().zip(listener);
         let reading = control.try_clone().map_err(|err| unavailable("no handle is left", err))?;
-        let shared = Shared { control, waiting: Mutex::new(Some(HashMap::new())), next: AtomicU32::new(1) };
-        let shared = Arc::new(shared);
+        let (tidy, tidied) = mpsc::channel();
+        let (waiting, tidied) = (Mutex::new(Some(HashMap::new())), Mutex::new(tidied));
+        let shared = Arc::new(Shared { control, waiting, next: AtomicU32::new(1), tidied });
         let hears = Arc::downgrade(&shared);
         std::thread::Builder::new()
             .name("windlass-sandbox".into())
-            .spawn(move || listen(&reading, inbox, &hears, child))
+            .spawn(move || listen(&reading, inbox, &hears, child, tidy))
             .map_err(|err| unavailable("no thread can be started", err))?;
         Ok(Opened { session: Self(shared), listener })
     }
@@ -196,8 +201,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The helper sees the end of its socket, although the listening thread has a handle of its own.
-        let _ = self.control.shutdown(std::net::Shutdown::Both);
+        // The helper sees the end of its socket, ends every command and takes its placeholders away; that is waited
+        // for, so that nobody finds them afterwards.
+        let _ = self.control.shutdown(std::net::Shutdown::Write);
+        let tidied = self.tidied.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = tidied.recv_timeout(TIDY_TIME);
     }
 }
 
@@ -228,6 +236,7 @@ fn listen(
     mut inbox: Inbox,
     shared: &std::sync::Weak<Shared>,
     mut helper: std::process::Child,
+    tidy: mpsc::Sender<()>,
 ) {
     while matches!(inbox.fill(reading), Ok(true)) {
         while let Ok(Some(frame)) = inbox.next() {
@@ -249,5 +258,6 @@ fn listen(
     for (_, callback) in left.into_iter().flatten() {
         callback(Err(SandboxError::Gone("its supervisor was ended".to_owned())));
     }
+    drop(tidy);
     let _ = helper.wait();
 }

@@ -50,7 +50,8 @@ pub struct Protected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protection {
-    /// Not writable; covered by an empty directory while it is absent.
+    /// Not writable; covered by an empty directory while it is absent. Folders on the way are pinned, and made where
+    /// they are absent, unless they are listed themselves.
     Frozen,
     /// Not writable where it exists; free while it is absent.
     FrozenIfPresent,

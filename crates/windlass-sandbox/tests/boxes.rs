@@ -141,7 +141,7 @@ fn nothing_outside_is_seen_or_written() {
         assert!(!output.contains("planted") && !output.contains("original"), "{line}: {output}");
     }
     lab.check_kept();
-    assert!(!lab.spec.root.join(".agent").exists() && !lab.spec.root.join(".deep").exists());
+    wait_until(|| !lab.spec.root.join(".agent").exists() && !lab.spec.root.join(".deep").exists());
 }
 
 #[test]

@@ -170,7 +170,12 @@ fn output(finished: Finished, limit: u64) -> ToolOutput {
         Some(stored) => format!("{text}\n{}", all_of_it(stored, finished.total_bytes)),
         None => text,
     };
-    let command = Some(RanCommand { end: finished.end, took: finished.took, bytes: finished.total_bytes });
+    let command = Some(RanCommand {
+        end: finished.end,
+        took: finished.took,
+        bytes: finished.total_bytes,
+        refused: finished.refused,
+    });
     ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
 }
 

@@ -72,7 +72,9 @@ fn examine() -> Vec<Finding> {
     add("settings", true, Ok(settings.places.config_file().display().to_string()));
     add("session folder", true, writable(&settings.places.data_dir));
     add("isolated runs", false, Err("not available in this version; `run` needs --in-place".into()));
-    add("kernel sandbox", false, Err("not available in this version; commands are asked for unless --yes".into()));
+    let (whole, weaker) = kernel(root.as_ref().map(Files::root).unwrap_or(std::path::Path::new("/tmp")));
+    add("kernel sandbox", false, whole);
+    add("landlock", false, weaker);
     add("network path", false, Ok(network()));
     match Credentials::read(&settings.places.credentials_file()) {
         Ok(credentials) => {
@@ -83,6 +85,28 @@ fn examine() -> Vec<Finding> {
         Err(err) => add("credentials", true, Err(err.to_string())),
     }
     findings
+}
+
+/// What this kernel offers to hold commands, by trying it.
+fn kernel(folder: &std::path::Path) -> (Result<String, String>, Result<String, String>) {
+    let Ok(helper) = crate::sandboxing::helper() else {
+        let why = || Err("this program cannot be found".to_owned());
+        return (why(), why());
+    };
+    let offer = windlass_sandbox::probe(&helper, folder);
+    let whole = match offer.full {
+        Ok(()) => Ok("namespaces, Landlock and system call filters hold commands".to_owned()),
+        Err(why) => Err(format!(
+            "{why}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+             kernel.apparmor_restrict_unprivileged_userns), else commands are refused"
+        )),
+    };
+    let version = offer.landlock_version;
+    let weaker = match offer.landlock {
+        Ok(()) => Ok(format!("version {version}; `sandbox.accept = \"landlock\"` takes it alone where need be")),
+        Err(why) => Err(format!("version {version}: {why}")),
+    };
+    (whole, weaker)
 }
 
 fn version(program: &str) -> Result<String, String> {

@@ -1,20 +1,23 @@
-//! Starting one process as the leader of its own group or session, and ending its whole group.
+//! Starting one process as the leader of its own group or session, or in a kernel sandbox, and ending all of it.
 //! The only unsafe block of the crate is here: what the child does between fork and exec.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::process::{Pid, Signal};
 use tokio::net::unix::pipe;
 use tokio::process::Child;
+use tokio::sync::oneshot;
 use windlass_core::workspace::ProcessError;
+use windlass_sandbox::{Ended, SandboxError, Standard};
 
 use super::guard::Guard;
+use crate::sandbox::Inside;
 
 /// What to start.
 pub(super) struct Launch<'a> {
@@ -50,10 +53,51 @@ impl Apart {
 
 /// A started process.
 pub(super) struct Running {
-    pub(super) child: Child,
+    pub(super) leader: Leader,
     /// Its standard output and error, in the order they were written: both are one pipe.
     pub(super) output: pipe::Receiver,
     pub(super) group: Group,
+    /// What its sandbox said of its end.
+    pub(super) ended: Option<Ended>,
+}
+
+/// The process whose end is the end of the command.
+pub(super) enum Leader {
+    Plain(Child),
+    Boxed(oneshot::Receiver<Result<Ended, SandboxError>>),
+}
+
+impl Leader {
+    /// Waits for the end; a command that could not be started in its sandbox says why.
+    pub(super) async fn wait(&mut self) -> Result<(ExitStatus, Option<Ended>), String> {
+        match self {
+            // The only failure is that there is nobody to wait for; then it is gone, whatever its code was.
+            Self::Plain(child) => Ok((child.wait().await.unwrap_or_default(), None)),
+            Self::Boxed(ended) => match ended.await {
+                Ok(Ok(ended)) => Ok((ended.status, Some(ended))),
+                Ok(Err(err)) => Err(err.to_string()),
+                Err(_) => Ok((ExitStatus::from_raw(9), None)),
+            },
+        }
+    }
+}
+
+/// Starts a command in a sandbox.
+pub(super) fn start_inside(inside: &Inside, argv: &[OsString], dir: &Path) -> Result<Running, ProcessError> {
+    let fail = |err: std::io::Error| ProcessError(format!("cannot start a command: {err}"));
+    let (output, write) = std::io::pipe().map_err(fail)?;
+    let input = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let standard = Standard {
+        input: input.map_err(|err| fail(err.into()))?,
+        output: write.try_clone().map_err(fail)?.into(),
+        error: write.into(),
+    };
+    let (done, ended) = oneshot::channel();
+    // A command that nobody waits for any more ends without being heard.
+    let child = inside.start(argv, dir, standard, move |result| drop(done.send(result)));
+    let child = child.map_err(|err| ProcessError(err.to_string()))?;
+    let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
+    Ok(Running { leader: Leader::Boxed(ended), output, group: Group::Boxed(child), ended: None })
 }
 
 impl Launch<'_> {
@@ -75,12 +119,12 @@ impl Launch<'_> {
         drop(command);
         drop(dir);
         let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let group = Group { id, guard: Arc::clone(self.guard) };
         if let Some(id) = id {
-            group.guard.add(id);
+            self.guard.add(id);
         }
+        let group = Group::Plain { id, guard: Arc::clone(self.guard) };
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
-        Ok(Running { child, output, group })
+        Ok(Running { leader: Leader::Plain(child), output, group, ended: None })
     }
 }
 
@@ -110,21 +154,34 @@ fn enter(command: &mut std::process::Command, dir: OwnedFd) {
     }
 }
 
-/// The process group of a started process. Dropped, it is killed.
-pub(super) struct Group {
-    id: Option<Pid>,
-    guard: Arc<Guard>,
+/// Everything a started process started. Dropped, it is killed.
+pub(super) enum Group {
+    /// A process group.
+    Plain {
+        /// Its number, until it is gone.
+        id: Option<Pid>,
+        /// Who ends it when we cannot.
+        guard: Arc<Guard>,
+    },
+    /// A sandbox's command, with all that is in it.
+    Boxed(windlass_sandbox::Child),
 }
 
 impl Group {
     /// Asks every process of the group to end.
     pub(super) fn terminate(&self) {
-        self.signal(Signal::TERM);
+        match self {
+            Self::Plain { id, .. } => signal(*id, Signal::TERM),
+            Self::Boxed(child) => child.terminate(),
+        }
     }
 
     /// Ends every process of the group.
     pub(super) fn kill(&self) {
-        self.signal(Signal::KILL);
+        match self {
+            Self::Plain { id, .. } => signal(*id, Signal::KILL),
+            Self::Boxed(child) => child.kill(),
+        }
     }
 
     /// Ends what is left of the group, once the leader is gone.
@@ -132,22 +189,28 @@ impl Group {
     /// The number is free for others as soon as the group is empty, so this comes right after the leader's end:
     /// the kernel hands out every other number before it comes to this one again.
     pub(super) fn finish(&mut self) {
-        self.kill();
-        if let Some(id) = self.id.take() {
-            self.guard.remove(id);
+        // What was in a sandbox is gone before its end is told.
+        if let Self::Plain { id, guard } = self
+            && let Some(id) = id.take()
+        {
+            signal(Some(id), Signal::KILL);
+            guard.remove(id);
         }
     }
+}
 
-    fn signal(&self, signal: Signal) {
-        if let Some(id) = self.id {
-            // It may be gone already; that is what we want.
-            let _ = rustix::process::kill_process_group(id, signal);
-        }
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(group) = group {
+        // Nobody is left to be signalled, which is what was wanted.
+        let _ = rustix::process::kill_process_group(group, signal);
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.finish();
+        match self {
+            Self::Plain { .. } => self.finish(),
+            Self::Boxed(child) => child.kill(),
+        }
     }
 }

@@ -15,7 +15,8 @@ use crate::spec::{Protected, Protection, Spec};
 
 /// All covers of a session.
 pub(crate) struct Covers {
-    names: Vec<Protected>,
+    /// Parents before what lies in them.
+    entries: Vec<Entry>,
     hidden: Vec<PathBuf>,
     blanks: Blanks,
     /// Placeholders that this session made, deepest last.
@@ -23,12 +24,21 @@ pub(crate) struct Covers {
     journal: Option<Journal>,
 }
 
+/// One name to be covered.
+#[derive(Clone, PartialEq, Eq)]
+struct Entry {
+    base: PathBuf,
+    name: PathBuf,
+    /// It stays writable inside; only its own name is held.
+    pinned: bool,
+    /// It is made where it is absent.
+    make: bool,
+}
+
 impl Covers {
     pub(crate) fn new(spec: &Spec, blanks: Blanks, journal: Option<Journal>) -> Self {
         let hidden = spec.hide.iter().filter(|path| path.starts_with(&spec.root)).cloned().collect();
-        let mut names = spec.protect.clone();
-        names.sort_by_key(|one| one.name.components().count());
-        Self { names, hidden, blanks, placed: Vec::new(), journal }
+        Self { entries: entries(&spec.protect), hidden, blanks, placed: Vec::new(), journal }
     }
 
     /// Puts every cover in its place that is not there.
@@ -36,8 +46,8 @@ impl Covers {
         if let Some(journal) = &mut self.journal {
             journal.enter()?;
         }
-        for index in 0..self.names.len() {
-            let one = self.names[index].clone();
+        for index in 0..self.entries.len() {
+            let one = self.entries[index].clone();
             self.cover(&one).map_err(|err| {
                 let path = one.base.join(&one.name);
                 io::Error::new(err.kind(), format!("`{}` cannot be protected: {err}", path.display()))
@@ -67,50 +77,65 @@ impl Covers {
         self.placed.clear();
     }
 
-    fn cover(&mut self, one: &Protected) -> io::Result<()> {
+    fn cover(&mut self, one: &Entry) -> io::Result<()> {
         if let Some(target) = look(&one.base, &one.name)? {
             if is_covered(&target)? {
                 return Ok(());
             }
             return match kind_of(&target)? {
-                FileType::Directory | FileType::RegularFile => freeze(target.as_fd(), one.how == Protection::Pinned),
+                FileType::Directory | FileType::RegularFile => freeze(target.as_fd(), one.pinned),
                 // A link could be put in the place of what it leads to, so it is itself covered.
                 _ => cover_with(&self.blanks, target.as_fd()),
             };
         }
-        if one.how != Protection::Frozen {
+        if !one.make {
             return Ok(());
         }
-        let Some(target) = self.place(one)? else { return Ok(()) };
-        cover_with(&self.blanks, target.as_fd())
+        match self.place(one)? {
+            Some(target) if one.pinned => freeze(target.as_fd(), true),
+            Some(target) => cover_with(&self.blanks, target.as_fd()),
+            None => Ok(()),
+        }
     }
 
-    /// Makes a placeholder for an absent name, with its parents. Nothing where the name cannot be made: then no
-    /// command can make it either.
-    fn place(&mut self, one: &Protected) -> io::Result<Option<OwnedFd>> {
-        let mut at = PathBuf::new();
-        let mut parent = open_folder(&one.base, Path::new("."))?;
-        for part in one.name.components() {
-            at.push(part);
-            let full = one.base.join(&at);
-            match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(0o755)) {
-                Ok(()) => {
-                    if let Some(journal) = &mut self.journal {
-                        journal.note(&full)?;
-                    }
-                    self.placed.push(full);
-                }
-                Err(rustix::io::Errno::EXIST) => {}
-                Err(_) => return Ok(None),
-            }
-            match open_folder(&one.base, &at) {
-                Ok(next) => parent = next,
-                // A file where a directory would have to be: nothing can be made below it.
-                Err(_) => return Ok(None),
-            }
+    /// Makes a placeholder for an absent name. Nothing where it cannot be made: then no command can make it either.
+    fn place(&mut self, one: &Entry) -> io::Result<Option<OwnedFd>> {
+        let above = one.name.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (Ok(parent), Some(name)) = (open_folder(&one.base, above), one.name.file_name()) else { return Ok(None) };
+        let full = one.base.join(&one.name);
+        // Noted before it is made, so that it is never forgotten.
+        if let Some(journal) = &mut self.journal {
+            journal.note(&full)?;
         }
-        Ok(Some(parent))
+        if rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)).is_err() {
+            return Ok(None);
+        }
+        self.placed.push(full);
+        Ok(open_folder(&one.base, &one.name).ok())
     }
+}
+
+/// What is protected, with the folders on the way: one that can be moved away takes what lies in it along.
+fn entries(names: &[Protected]) -> Vec<Entry> {
+    let listed = |base: &Path, name: &Path| names.iter().any(|one| one.base == base && one.name == name);
+    let mut entries: Vec<Entry> = Vec::new();
+    for one in names {
+        let make = one.how == Protection::Frozen;
+        let pinned = one.how == Protection::Pinned;
+        entries.push(Entry { base: one.base.clone(), name: one.name.clone(), pinned, make });
+        let above = one.name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+        for above in above.filter(|above| !listed(&one.base, above)) {
+            entries.push(Entry { base: one.base.clone(), name: above.to_owned(), pinned: true, make });
+        }
+    }
+    entries.sort_by_key(|one| (one.name.components().count(), !one.make));
+    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    for one in entries {
+        if !kept.iter().any(|known| known.base == one.base && known.name == one.name) {
+            kept.push(one);
+        }
+    }
+    kept
 }
 
 fn look(base: &Path, name: &Path) -> io::Result<Option<OwnedFd>> {

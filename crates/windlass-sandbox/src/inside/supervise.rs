@@ -29,6 +29,8 @@ const SCRATCH: &str = "box-";
 /// Runs the helper to its end: the specification comes first on standard input, then requests.
 #[must_use]
 pub fn supervise() -> ExitCode {
+    // What is typed at the engine's terminal is for the engine, which ends this by closing the socket.
+    let _ = rustix::process::setsid();
     let control = match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
         Ok(control) => UnixStream::from(control),
         Err(_) => return ExitCode::from(2),
@@ -83,6 +85,8 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     if let Some(mut journal) = journal.as_deref().and_then(|path| Journal::open(path).ok()) {
         journal.leave();
     }
+    // The engine need not wait for the layers of the caches, which may be large.
+    let _ = control.shutdown(std::net::Shutdown::Both);
     if let Some(scratch) = &scratch {
         let _ = std::fs::remove_dir_all(scratch);
     }

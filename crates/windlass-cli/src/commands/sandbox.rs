@@ -1,0 +1,66 @@
+//! `sandbox`: any program, held as the commands of a run are. Its standard input, output and error are its own, and
+//! so is its exit code.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitCode;
+
+use windlass_core::workspace::Files;
+use windlass_host::exec::child_env;
+use windlass_host::sandbox::{Sandbox, SandboxError, Standard};
+
+use super::block_on;
+use crate::args::SandboxArgs;
+use crate::failure::Failure;
+use crate::out::say;
+use crate::sandboxing::{self, Held};
+use crate::settings::Settings;
+use crate::{exit, plan};
+
+pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(args.cd.as_deref(), home.as_deref())?;
+    let mut settings = Settings::load(Some(root.root()))?;
+    settings.add_sandbox_flags(args)?;
+    for warning in &settings.warnings {
+        say!("warning: {}", crate::view::plain(warning));
+    }
+    let env = child_env(std::env::vars_os(), settings.layers.texts("env.pass").unwrap_or_default());
+    let hidden = settings.hidden_paths()?;
+    let Held::By(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env)? else {
+        return Err(Failure::usage("`full` means no sandbox at all").hint("start the program itself instead"));
+    };
+    let dir = match &args.cd {
+        Some(dir) => dir.canonicalize().map_err(|err| Failure::usage(format!("{}: {err}", dir.display())))?,
+        None => std::env::current_dir().map_err(|err| Failure::usage(format!("the current directory: {err}")))?,
+    };
+    block_on(hold(&sandbox, args, &dir))
+}
+
+async fn hold(sandbox: &Sandbox, args: &SandboxArgs, dir: &std::path::Path) -> Result<ExitCode, Failure> {
+    let own = |handle: std::io::Result<OwnedFd>| handle.map_err(|err| Failure::usage(format!("standard handles: {err}")));
+    use std::os::fd::AsFd;
+    let standard = Standard {
+        input: own(std::io::stdin().as_fd().try_clone_to_owned())?,
+        output: own(std::io::stdout().as_fd().try_clone_to_owned())?,
+        error: own(std::io::stderr().as_fd().try_clone_to_owned())?,
+    };
+    let ended = sandbox.run(&args.command, dir, standard).await;
+    for host in sandbox.take_refused() {
+        say!("sandbox: refused a connection to {}", crate::view::plain(&host));
+    }
+    match ended {
+        Ok(ended) => {
+            if ended.limits.processes {
+                say!("sandbox: the limit of processes was reached (setting `sandbox.processes`)");
+            }
+            if ended.limits.memory {
+                say!("sandbox: ended at the limit of memory (setting `sandbox.memory_mb`)");
+            }
+            let code = ended.status.code().or(ended.status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+            Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+        }
+        Err(SandboxError::Command(why)) => Err(Failure::new(127, why)),
+        Err(err) => Err(Failure::new(exit::ISOLATION, err.to_string())),
+    }
+}

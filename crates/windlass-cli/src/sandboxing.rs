@@ -1,0 +1,119 @@
+//! The sandbox as the settings want it: levels, networks and grants with their meaning, and which program is the
+//! helper. What is wrong is said here, before anything starts.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use windlass_host::config::Layers;
+use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// The word that makes this program the sandbox's helper.
+pub(crate) const HELPER: &str = "__sandbox-helper";
+
+/// What commands are held by.
+pub(crate) enum Held {
+    /// Nothing: somebody wrote so.
+    Not,
+    /// A sandbox.
+    By(Sandbox),
+}
+
+/// The sandbox for a workspace, with the environment its commands get.
+pub(crate) fn sandbox(
+    settings: &Settings,
+    root: &Path,
+    hidden: Vec<String>,
+    env: Vec<(OsString, OsString)>,
+) -> Result<Held, Failure> {
+    let Some(level) = level(settings)? else { return Ok(Held::Not) };
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let places = &settings.places;
+    let plan = SandboxPlan {
+        root: root.to_owned(),
+        own: own_folders(settings),
+        data_dir: places.data_dir.clone(),
+        level,
+        net: net(settings)?,
+        read: paths(settings, "sandbox.read", root, home.as_deref()),
+        write: paths(settings, "sandbox.write", root, home.as_deref()),
+        hidden,
+        limits: limits(settings)?,
+        accept_landlock: settings.layers.text("sandbox.accept") == Some("landlock"),
+        home,
+    };
+    let sandbox = Sandbox::new(plan, helper()?, env);
+    // What was asked for by name is had or refused before the first token; the default waits for the first command.
+    let named = settings.layers.get("sandbox.level").is_some();
+    Ok(Held::By(if named { sandbox.demanded() } else { sandbox }))
+}
+
+/// This program, as the helper.
+pub(crate) fn helper() -> Result<Helper, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|err| Failure::usage(format!("this program cannot be found, which the sandbox needs: {err}")))?;
+    Ok(Helper { program, args: vec![HELPER.into()] })
+}
+
+/// Where our own settings, sessions and keys are: nothing in a sandbox sees them.
+fn own_folders(settings: &Settings) -> Vec<PathBuf> {
+    let config = settings.places.config_file().parent().map(Path::to_path_buf);
+    [Some(settings.places.data_dir.clone()), config].into_iter().flatten().collect()
+}
+
+/// The level: the project's counts where it is stricter. `None` is no sandbox at all.
+fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
+    let read = |layers: &Layers<'_>| match layers.text("sandbox.level") {
+        None => Ok(None),
+        Some("read-only") => Ok(Some(Some(Level::ReadOnly))),
+        Some("workspace-write") => Ok(Some(Some(Level::WorkspaceWrite))),
+        Some("full") => Ok(Some(None)),
+        Some(other) => Err(Failure::usage(format!("`{other}` is no sandbox: use read-only, workspace-write or full"))),
+    };
+    let own = read(&settings.layers)?.unwrap_or(Some(Level::WorkspaceWrite));
+    Ok(match (own, read(&settings.project)?) {
+        (Some(own), Some(Some(project))) => Some(own.min(project)),
+        (None, Some(Some(project))) => Some(project),
+        (own, _) => own,
+    })
+}
+
+fn net(settings: &Settings) -> Result<NetPolicy, Failure> {
+    let read = |layers: &Layers<'_>| -> Result<Option<NetPolicy>, Failure> {
+        let Some(setting) = layers.get("sandbox.net") else { return Ok(None) };
+        let text = layers.text("sandbox.net").unwrap_or_default();
+        text.parse().map(Some).map_err(|why: String| Failure::usage(format!("{}: {why}", setting.origin)))
+    };
+    let own = read(&settings.layers)?.unwrap_or_default();
+    // Of two lists of hosts neither is stricter; the user's own counts.
+    Ok(match read(&settings.project)? {
+        Some(project) if project.looseness() < own.looseness() => project,
+        _ => own,
+    })
+}
+
+fn limits(settings: &Settings) -> Result<Limits, Failure> {
+    let mut limits = Limits::default();
+    let number = |key: &str, least: i64| match settings.layers.integer(key) {
+        Some(number) if number < least => Err(Failure::usage(format!("`{key}` must be at least {least}"))),
+        other => Ok(other),
+    };
+    if let Some(most) = number("sandbox.processes", 8)? {
+        limits.processes = u32::try_from(most).unwrap_or(u32::MAX);
+    }
+    if let Some(most) = number("sandbox.memory_mb", 64)? {
+        limits.memory = most.cast_unsigned().saturating_mul(1 << 20);
+    }
+    Ok(limits)
+}
+
+/// Granted paths: absolute, below the home with `~/`, or relative to the workspace.
+fn paths(settings: &Settings, key: &str, root: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let meant = |text: &String| match (text.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => root.join(text),
+    };
+    settings.layers.texts(key).unwrap_or_default().iter().map(meant).collect()
+}

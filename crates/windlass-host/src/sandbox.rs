@@ -1,0 +1,237 @@
+//! The kernel sandbox of a session: opened with the first command, gone with the session. It turns a plan into a view,
+//! runs commands in it, is their way out where hosts are allowed, and says what it had to do with a failure.
+
+mod gitdir;
+mod hint;
+mod net;
+mod plan;
+mod proxy;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+use windlass_sandbox::{Opened, Session, Tier};
+
+pub use self::net::{HostRule, NetPolicy};
+pub use self::plan::{Level, SandboxPlan};
+pub use windlass_sandbox::{Ended, Helper, Limits, SandboxError, Standard};
+
+use self::proxy::Refused;
+
+/// A sandbox that is opened when it is needed.
+#[derive(Debug)]
+pub struct Sandbox {
+    plan: SandboxPlan,
+    helper: Helper,
+    env: Vec<(OsString, OsString)>,
+    /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
+    demanded: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Closed,
+    Open(Arc<Inside>),
+    /// It was tried and cannot be had; the same for the rest of the session.
+    Refused(SandboxError),
+}
+
+/// An open sandbox.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    session: Session,
+    env: Vec<(OsString, OsString)>,
+    refused: Refused,
+    proxy: Option<AbortHandle>,
+    /// By which means commands are held.
+    pub(crate) tier: Tier,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(proxy) = &self.proxy {
+            proxy.abort();
+        }
+    }
+}
+
+impl Sandbox {
+    /// A sandbox for commands with exactly this environment.
+    #[must_use]
+    pub fn new(plan: SandboxPlan, helper: Helper, env: Vec<(OsString, OsString)>) -> Self {
+        Self { plan, helper, env, demanded: false, state: Mutex::default() }
+    }
+
+    /// The same, asked for by name.
+    #[must_use]
+    pub fn demanded(mut self) -> Self {
+        self.demanded = true;
+        self
+    }
+
+    /// Whether it has to be opened before anything else happens: it was asked for, or what it will be depends on
+    /// what the kernel offers.
+    pub(crate) fn opens_first(&self) -> bool {
+        self.demanded || self.plan.accept_landlock
+    }
+
+    /// What commands may do and reach, for the event that says so.
+    #[must_use]
+    pub fn terms(&self) -> (String, String) {
+        let level = match self.plan.level {
+            Level::ReadOnly => "read-only",
+            Level::WorkspaceWrite => "workspace-write",
+        };
+        let means = match &*self.lock() {
+            State::Open(inside) if inside.tier == Tier::Landlock => "landlock+seccomp",
+            _ => "namespaces+landlock+seccomp",
+        };
+        (format!("{level}: {means}"), self.plan.net.to_string())
+    }
+
+    /// Opens it now, to know whether it can be had.
+    pub fn open(&self) -> Result<(), SandboxError> {
+        self.inside().map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a program to its end with the handles it is given.
+    pub async fn run(&self, argv: &[OsString], dir: &Path, standard: Standard) -> Result<Ended, SandboxError> {
+        let inside = self.inside()?;
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let child = inside.start(argv, dir, standard, move |result| drop(done.send(result)))?;
+        let ended = ended.await.unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+        drop(child);
+        ended
+    }
+
+    /// Hosts that commands were not allowed to reach since somebody last asked.
+    #[must_use]
+    pub fn take_refused(&self) -> Vec<String> {
+        match &*self.lock() {
+            State::Open(inside) => inside.refused.take(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn inside(&self) -> Result<Arc<Inside>, SandboxError> {
+        let mut state = self.lock();
+        match &*state {
+            State::Open(inside) => return Ok(Arc::clone(inside)),
+            State::Refused(why) => return Err(why.clone()),
+            State::Closed => {}
+        }
+        match self.enter() {
+            Ok(inside) => {
+                let inside = Arc::new(inside);
+                *state = State::Open(Arc::clone(&inside));
+                Ok(inside)
+            }
+            Err(why) => {
+                *state = State::Refused(why.clone());
+                Err(why)
+            }
+        }
+    }
+
+    fn enter(&self) -> Result<Inside, SandboxError> {
+        let whole = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Full));
+        let (opened, tier) = match whole {
+            Ok(opened) => (opened, Tier::Full),
+            Err(why) if self.plan.accept_landlock => {
+                let weaker = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Landlock));
+                (weaker.map_err(|also| SandboxError::Unavailable(format!("{why}; nor can Landlock alone: {also}")))?, Tier::Landlock)
+            }
+            Err(why) => return Err(unavailable(&why)),
+        };
+        let Opened { session, listener } = opened;
+        let refused = Refused::default();
+        let mut env = without_proxies(&self.env, &self.plan.net);
+        let mut proxy = None;
+        if let (NetPolicy::Hosts(rules), Some((port, listener))) = (&self.plan.net, listener) {
+            let runtime = tokio::runtime::Handle::try_current()
+                .map_err(|_| SandboxError::Unavailable("a list of hosts needs a running tokio runtime".to_owned()))?;
+            let served = proxy::serve(listener, rules.clone().into(), refused.clone());
+            proxy = Some(runtime.spawn(served).abort_handle());
+            env.extend(proxy_variables(port));
+        }
+        env.push(("TMPDIR".into(), "/tmp".into()));
+        Ok(Inside { session, env, refused, proxy, tier })
+    }
+
+    /// What the sandbox has to say about a command that ended.
+    pub(crate) fn remarks(&self, inside: &Inside, ended: Option<Ended>, output: &str, failed: bool) -> Remarks {
+        let refused = inside.refused.take();
+        let mut text = Vec::new();
+        if let Some(ended) = ended {
+            if ended.limits.processes {
+                let most = self.plan.limits.processes;
+                text.push(format!("the limit of {most} processes was reached (setting `sandbox.processes`)"));
+            }
+            if ended.limits.memory {
+                let most = self.plan.limits.memory >> 20;
+                text.push(format!("it was ended at the limit of {most} MiB of memory (setting `sandbox.memory_mb`)"));
+            }
+        }
+        if failed || !refused.is_empty() {
+            text.extend(hint::hint(output, self.plan.level, &self.plan.net, &refused));
+        }
+        Remarks { text, refused }
+    }
+}
+
+/// What a sandbox says about a command.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks {
+    pub(crate) text: Vec<String>,
+    pub(crate) refused: Vec<String>,
+}
+
+impl Inside {
+    /// Starts a command; see [`Session::start`].
+    pub(crate) fn start(
+        &self,
+        argv: &[OsString],
+        dir: &Path,
+        standard: Standard,
+        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
+    ) -> Result<windlass_sandbox::Child, SandboxError> {
+        self.session.start(argv, &self.env, dir, standard, done)
+    }
+}
+
+/// What cannot be had, with what to do about it.
+fn unavailable(why: &SandboxError) -> SandboxError {
+    SandboxError::Unavailable(format!(
+        "the kernel sandbox is not available: {why}. Allow user namespaces (sysctl user.max_user_namespaces, \
+         kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or accept weaker means with \
+         the setting `sandbox.accept = \"landlock\"`, or run without a sandbox with `--sandbox full`; \
+         `windlass doctor` says what this kernel offers"
+    ))
+}
+
+/// Nobody's proxy but ours leads out of a sandbox.
+fn without_proxies(env: &[(OsString, OsString)], net: &NetPolicy) -> Vec<(OsString, OsString)> {
+    let ends_in_proxy = |name: &OsString| name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy");
+    env.iter().filter(|(name, _)| *net == NetPolicy::Open || !ends_in_proxy(name)).cloned().collect()
+}
+
+fn proxy_variables(port: u16) -> Vec<(OsString, OsString)> {
+    let address = format!("http://127.0.0.1:{port}");
+    let mut variables = Vec::new();
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        variables.push((name.into(), address.clone().into()));
+        variables.push((name.to_lowercase().into(), address.clone().into()));
+    }
+    for name in ["NO_PROXY", "no_proxy"] {
+        variables.push((name.into(), "localhost,127.0.0.1,::1".into()));
+    }
+    variables
+}

@@ -1,0 +1,92 @@
+//! What to tell when a command failed and the sandbox may be why: which rule it was and how to grant more.
+
+use super::{Level, NetPolicy};
+
+/// Bytes at the end of the output that are looked at.
+const LOOKED_AT: usize = 4096;
+
+/// The sandbox's part in a failure, if its traces are in the output.
+pub(super) fn hint(output: &str, level: Level, net: &NetPolicy, refused: &[String]) -> Option<String> {
+    let start = output.len().saturating_sub(LOOKED_AT);
+    let tail = output.get(start..).or_else(|| output.get(start + 1..)).unwrap_or(output).to_lowercase();
+    let has = |signs: &[&str]| signs.iter().any(|sign| tail.contains(sign));
+    if !refused.is_empty() {
+        let hosts = refused.join(", ");
+        let grant = net.with(&refused.join(","));
+        return Some(format!(
+            "the sandbox refused connections to {hosts}; grant them with `--net {grant}` (setting `sandbox.net`)"
+        ));
+    }
+    if *net != NetPolicy::Open && has(NETWORK) {
+        return Some(format!(
+            "the network of commands is {net}; a person can open it with `--net loopback`, `--net registries` or \
+             `--net allow:HOST` (setting `sandbox.net`)"
+        ));
+    }
+    if has(&["read-only file system", "os error 30", "erofs"]) {
+        let what = match level {
+            Level::ReadOnly => "the sandbox only lets commands look (`--sandbox workspace-write` lets them change files)",
+            Level::WorkspaceWrite => {
+                "the sandbox lets commands write in the workspace, in /tmp and in tool caches; names that run later \
+                 or steer agents are not writable. Further paths can be granted with the setting `sandbox.write`"
+            }
+        };
+        return Some(what.to_owned());
+    }
+    if has(&["device or resource busy", "os error 16", "ebusy"]) {
+        return Some(
+            "git's settings and hooks, and files that run later or steer agents, cannot be changed by commands; \
+             a person can change them outside the sandbox"
+                .to_owned(),
+        );
+    }
+    if has(&["no such device or address", "os error 6)", "enxio"]) {
+        return Some(
+            "credentials are hidden from commands; a path that tests need can be shown with the setting `sandbox.read`"
+                .to_owned(),
+        );
+    }
+    None
+}
+
+const NETWORK: &[&str] = &[
+    "network is unreachable",
+    "could not resolve host",
+    "temporary failure in name resolution",
+    "name or service not known",
+    "failed to lookup address",
+    "enetunreach",
+    "eai_again",
+    "enotfound",
+    "getaddrinfo",
+    "cannot assign requested address",
+    "eaddrnotavail",
+    "no route to host",
+    "dns error",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(output: &str, expect: &str) {
+        let got = hint(output, Level::WorkspaceWrite, &NetPolicy::Off, &[]).unwrap_or_default();
+        assert!(got.contains(expect) && got.is_empty() == expect.is_empty(), "{output}: {got}");
+    }
+
+    #[test]
+    fn a_failure_names_its_rule_and_the_grant() {
+        check("touch: cannot touch '/etc/x': Read-only file system", "sandbox.write");
+        check("curl: (6) Could not resolve host: example.com", "--net");
+        check("error: could not write config file .git/config: Device or resource busy", "outside the sandbox");
+        check("cat: .env: No such device or address", "sandbox.read");
+        check("assertion failed: 1 == 2", "");
+        let refused = hint("x", Level::WorkspaceWrite, &"allow:a.b".parse().expect("a policy"), &["c.d".into()]);
+        assert!(refused.is_some_and(|text| text.contains("--net allow:a.b,c.d")));
+        let open = hint("network is unreachable", Level::WorkspaceWrite, &NetPolicy::Open, &[]);
+        assert_eq!(open, None);
+        // A cut inside a character is no reason to fall over.
+        check(&"é".repeat(5000), "");
+    }
+}

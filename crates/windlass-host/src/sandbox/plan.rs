@@ -1,0 +1,413 @@
+//! From what a person wants to what the kernel is told: which paths are shown, layered, hidden and protected for one
+//! workspace. Looks at what is there, and changes nothing.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use windlass_core::gate::{glob_match, is_credential};
+use windlass_sandbox::{Access, Limits, Net, Protected, Protection, Spec, Tier};
+
+use super::{NetPolicy, gitdir};
+
+/// How many entries of the workspace are looked at for credentials, and how deep.
+const MAX_LOOKED_AT: usize = 5_000;
+const MAX_DEPTH: usize = 6;
+
+/// What commands may do to the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Look only.
+    ReadOnly,
+    /// Change the workspace.
+    WorkspaceWrite,
+}
+
+/// What a person wants of the sandbox.
+#[derive(Debug, Clone)]
+pub struct SandboxPlan {
+    /// The workspace. Canonical.
+    pub root: PathBuf,
+    /// The user's home.
+    pub home: Option<PathBuf>,
+    /// Where sessions and settings are: never shown.
+    pub own: Vec<PathBuf>,
+    /// Where the sandbox may keep its own files.
+    pub data_dir: PathBuf,
+    /// What commands may do.
+    pub level: Level,
+    /// What they reach.
+    pub net: NetPolicy,
+    /// Further paths they may read; a credential that is named here is not hidden.
+    pub read: Vec<PathBuf>,
+    /// Further paths they may change.
+    pub write: Vec<PathBuf>,
+    /// Paths of the workspace that no command may read, as globs.
+    pub hidden: Vec<String>,
+    /// How much they may use.
+    pub limits: Limits,
+    /// Whether the weaker means will do where the kernel refuses the whole sandbox.
+    pub accept_landlock: bool,
+}
+
+impl SandboxPlan {
+    /// The specification, with the environment commands will have.
+    pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier) -> Spec {
+        let home = self.home.as_deref().and_then(|home| home.canonicalize().ok());
+        let mut shown = Shown { root: &self.root, read: BTreeSet::new(), caches: BTreeSet::new() };
+        if let Some(home) = &home {
+            shown.add_home(home);
+            shown.add_programs(home, env);
+        }
+        shown.add_variables(env, home.as_deref());
+        shown.read.extend(self.read.iter().filter_map(|path| path.canonicalize().ok()));
+        let git = gitdir::outside(&self.root);
+        let mut write: Vec<PathBuf> = self.write.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        write.extend(git.iter().cloned());
+        let mut protect = workspace_names(&self.root);
+        protect.extend(git.iter().flat_map(|git| git_names(git, Path::new(""))));
+        let boxes = self.data_dir.join("boxes");
+        // Two sandboxes in one workspace share the list of placeholders, whoever started them.
+        let journal = boxes.join(format!("{}.list", &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]));
+        let ready = crate::private::create_dir(&boxes).is_ok();
+        Spec {
+            root: self.root.clone(),
+            access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
+            tier,
+            hide: self.hide(home.as_deref()),
+            home,
+            read: shown.read.into_iter().collect(),
+            caches: shown.caches.into_iter().collect(),
+            write,
+            protect,
+            net: match &self.net {
+                NetPolicy::Off => Net::Off,
+                NetPolicy::Loopback => Net::Loopback,
+                NetPolicy::Hosts(_) => Net::Proxy,
+                NetPolicy::Open => Net::Open,
+            },
+            limits: self.limits,
+            scratch: ready.then(|| boxes.clone()),
+            journal: ready.then_some(journal),
+        }
+    }
+
+    /// Everything that is shown empty.
+    fn hide(&self, home: Option<&Path>) -> Vec<PathBuf> {
+        let granted = |path: &Path| self.read.iter().any(|read| read.canonicalize().is_ok_and(|read| read == path));
+        let mut hide: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
+        hide.extend(host_keys());
+        hide.extend(home.into_iter().flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))));
+        hide.extend(self.own.iter().filter_map(|path| path.canonicalize().ok()));
+        hide.extend(secrets_in(&self.root, &self.hidden));
+        hide.retain(|path| !granted(path));
+        hide
+    }
+}
+
+/// What is collected to be shown.
+struct Shown<'a> {
+    root: &'a Path,
+    read: BTreeSet<PathBuf>,
+    caches: BTreeSet<PathBuf>,
+}
+
+impl Shown<'_> {
+    fn add_home(&mut self, home: &Path) {
+        for name in HOME_TOOLS {
+            self.add_read(&home.join(name));
+        }
+        for (name, always) in HOME_CACHES {
+            self.add_cache(&home.join(name), *always);
+        }
+    }
+
+    /// Programs are looked up in the user's own `PATH`; what lies below the home is shown with what belongs to it.
+    fn add_programs(&mut self, home: &Path, env: &[(OsString, OsString)]) {
+        let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_default();
+        for folder in std::env::split_paths(&path).filter(|folder| folder.is_absolute()) {
+            let Ok(folder) = folder.canonicalize() else { continue };
+            let Ok(below) = folder.strip_prefix(home) else { continue };
+            let first = below.components().next().map(|first| home.join(first));
+            let own = first.filter(|first| {
+                let name = first.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with('.') && !matches!(&*name, ".config" | ".local" | ".cache")
+            });
+            self.add_read(&own.unwrap_or(folder));
+        }
+    }
+
+    fn add_variables(&mut self, env: &[(OsString, OsString)], home: Option<&Path>) {
+        let value = |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| PathBuf::from(value));
+        let usable = |path: &PathBuf| path.is_absolute() && path.parent().is_some() && Some(path.as_path()) != home;
+        for name in TOOL_VARIABLES {
+            if let Some(path) = value(name).filter(usable) {
+                self.add_read(&path);
+            }
+        }
+        for name in CACHE_VARIABLES {
+            if let Some(path) = value(name).filter(usable) {
+                self.add_cache(&path, false);
+            }
+        }
+    }
+
+    fn add_read(&mut self, path: &Path) {
+        if let Ok(path) = path.canonicalize()
+            && self.fits(&path)
+        {
+            self.read.insert(path);
+        }
+    }
+
+    fn add_cache(&mut self, path: &Path, always: bool) {
+        match path.canonicalize() {
+            Ok(path) if path.is_dir() && self.fits(&path) => {
+                self.read.remove(&path);
+                self.caches.insert(path);
+            }
+            Err(_) if always && self.fits(path) => {
+                self.caches.insert(path.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Not the workspace, nothing in it and nothing that holds it; not what is secret; not inside a cache.
+    fn fits(&self, path: &Path) -> bool {
+        !path.starts_with(self.root)
+            && !self.root.starts_with(path)
+            && !is_credential(&path.to_string_lossy())
+            && !self.caches.iter().any(|cache| path.starts_with(cache))
+    }
+}
+
+/// The names in a workspace that commands do not change (spec 5.1).
+fn workspace_names(root: &Path) -> Vec<Protected> {
+    let one = |name: &str, how: Protection| Protected { base: root.to_owned(), name: name.into(), how };
+    let mut names: Vec<Protected> = FROZEN.iter().map(|name| one(name, Protection::Frozen)).collect();
+    names.extend(FROZEN_IF_PRESENT.iter().map(|name| one(name, Protection::FrozenIfPresent)));
+    match std::fs::symlink_metadata(root.join(".git")) {
+        Ok(about) if about.is_dir() => names.extend(git_names(root, Path::new(".git"))),
+        Ok(_) => names.push(one(".git", Protection::FrozenIfPresent)),
+        // A repository may be made where there is none.
+        Err(_) => {}
+    }
+    names
+}
+
+/// The parts of a git directory that run programs or lead elsewhere.
+fn git_names(base: &Path, git: &Path) -> Vec<Protected> {
+    let one = |name: &str, how: Protection| Protected { base: base.to_owned(), name: git.join(name), how };
+    let mut names = vec![one("config", Protection::Frozen), one("hooks", Protection::Frozen)];
+    names.extend(["config.worktree", "commondir", "modules"].map(|name| one(name, Protection::FrozenIfPresent)));
+    if !git.as_os_str().is_empty() {
+        names.push(Protected { base: base.to_owned(), name: git.to_owned(), how: Protection::Pinned });
+    }
+    names
+}
+
+/// Credentials in the workspace, and what rules forbid to read, as far as a short look finds them.
+fn secrets_in(root: &Path, hidden: &[String]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = std::collections::VecDeque::from([(root.to_owned(), 0)]);
+    let mut left = MAX_LOOKED_AT;
+    while let Some((folder, depth)) = folders.pop_front() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return found;
+            }
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let relative = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
+            let forbidden = hidden.iter().any(|pattern| glob_match(pattern.trim_end_matches('/'), &relative));
+            // `secrets` and `credentials` as folders hold source code as often as not.
+            let secret = is_credential(&name) && !(kind.is_dir() && matches!(&*name, "secrets" | "credentials"));
+            if forbidden || secret {
+                found.push(path);
+            } else if kind.is_dir() && depth < MAX_DEPTH && !NOT_LOOKED_INTO.contains(&&*name) {
+                folders.push_back((path, depth + 1));
+            }
+        }
+    }
+    found
+}
+
+/// The private keys of this machine's own services.
+fn host_keys() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/etc/ssh").into_iter().flatten().flatten().take(200);
+    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with("_key")).collect()
+}
+
+/// Built, fetched or git's own: large, and not where people keep their keys.
+const NOT_LOOKED_INTO: &[&str] =
+    &[".git", "node_modules", "target", ".venv", "venv", "__pycache__", "dist", "build", ".tox", ".mypy_cache", "vendor"];
+
+/// Covered also while they are absent: what runs on the user's machine later, and what tells agents what to do.
+const FROZEN: &[&str] = &[
+    ".windlass",
+    ".agent",
+    ".agents",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".mcp.json",
+    ".vscode",
+    ".idea",
+    ".devcontainer",
+    ".husky",
+    ".envrc",
+    "lefthook.yml",
+    ".lefthook.yml",
+    ".pre-commit-config.yaml",
+    ".gitmodules",
+    ".gitattributes",
+    ".cargo",
+    ".circleci",
+    ".gitlab-ci.yml",
+    ".github/workflows",
+    ".github/copilot-instructions.md",
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    ".cursorrules",
+    ".windsurfrules",
+];
+
+const FROZEN_IF_PRESENT: &[&str] = &[
+    "AGENTS.override.md",
+    "CLAUDE.local.md",
+    "Jenkinsfile",
+    "azure-pipelines.yml",
+    "lefthook.yaml",
+    ".lefthook.yaml",
+    ".pre-commit-config.yml",
+    ".bashrc",
+    ".bash_profile",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+];
+
+const SYSTEM_SECRETS: &[&str] = &[
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssl/private",
+    "/etc/pki/tls/private",
+    "/etc/krb5.keytab",
+    "/etc/NetworkManager/system-connections",
+    "/etc/wireguard",
+];
+
+/// Keys that lie among the tools and caches that are shown.
+const HOME_SECRETS: &[&str] = &[
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".m2/settings.xml",
+    ".m2/settings-security.xml",
+    ".gradle/gradle.properties",
+    ".nuget/NuGet/NuGet.Config",
+    ".config/git/credentials",
+];
+
+/// Programs below a home, and the settings git needs to commit.
+const HOME_TOOLS: &[&str] = &[
+    ".rustup",
+    ".pyenv",
+    ".nvm",
+    ".volta",
+    ".asdf",
+    ".sdkman",
+    ".rbenv",
+    ".nodenv",
+    ".goenv",
+    ".jenv",
+    ".ghcup",
+    ".opam",
+    ".dotnet",
+    ".juliaup",
+    ".swiftly",
+    ".local/bin",
+    ".local/lib",
+    ".local/pipx",
+    ".local/share/pipx",
+    ".local/share/mise",
+    ".local/share/uv",
+    ".local/share/fnm",
+    ".gitconfig",
+    ".gitignore",
+    ".gitignore_global",
+    ".config/git",
+];
+
+/// Caches below a home; some are made where they are not there yet.
+const HOME_CACHES: &[(&str, bool)] = &[
+    (".cargo", true),
+    (".npm", true),
+    (".cache/pip", true),
+    (".cache/uv", true),
+    (".cache/go-build", true),
+    ("go/pkg", true),
+    (".cache/yarn", false),
+    (".cache/pnpm", false),
+    (".cache/node", false),
+    (".cache/pypoetry", false),
+    (".cache/pre-commit", false),
+    (".cache/ccache", false),
+    (".cache/sccache", false),
+    (".cache/bazel", false),
+    (".cache/deno", false),
+    (".cache/ms-playwright", false),
+    (".ccache", false),
+    (".gradle", false),
+    (".m2", false),
+    (".nuget", false),
+    (".bun", false),
+    (".deno", false),
+    (".yarn", false),
+    (".pnpm-store", false),
+    (".local/share/pnpm", false),
+    (".bundle", false),
+    (".gem", false),
+    (".mix", false),
+    (".hex", false),
+    (".stack", false),
+    (".cabal", false),
+    (".ivy2", false),
+    (".sbt", false),
+];
+
+const TOOL_VARIABLES: &[&str] = &[
+    "RUSTUP_HOME",
+    "NVM_DIR",
+    "PYENV_ROOT",
+    "GOROOT",
+    "JAVA_HOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "VOLTA_HOME",
+    "PNPM_HOME",
+    "DOTNET_ROOT",
+];
+
+const CACHE_VARIABLES: &[&str] = &[
+    "CARGO_HOME",
+    "GOMODCACHE",
+    "GOCACHE",
+    "npm_config_cache",
+    "PIP_CACHE_DIR",
+    "UV_CACHE_DIR",
+    "YARN_CACHE_FOLDER",
+    "GRADLE_USER_HOME",
+    "DENO_DIR",
+];
