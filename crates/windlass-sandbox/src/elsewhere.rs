@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::spec::{Access, Net, Spec};
+use crate::spec::{Access, Net, Protection, Spec};
 
 /// A profile for `sandbox-exec` on macOS: nothing is allowed but what is said.
 #[must_use]
@@ -25,7 +25,7 @@ pub fn seatbelt_profile(spec: &Spec) -> String {
     lines.extend(written.map(|place| format!("(allow file-write* (subpath {}))", quoted(place))));
     lines.push("(allow file-write* (literal \"/dev/null\") (literal \"/dev/tty\"))".to_owned());
     // Later rules count over earlier ones.
-    for name in &spec.protect {
+    for name in spec.protect.iter().filter(|name| name.how != Protection::Pinned) {
         lines.push(format!("(deny file-write* (subpath {}))", quoted(&name.base.join(&name.name))));
     }
     for path in &spec.hide {
@@ -85,7 +85,7 @@ pub enum WslWish {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Limits, Protected, Protection, Tier};
+    use crate::spec::{Limits, Protected, Tier};
 
     fn spec(access: Access, net: Net) -> Spec {
         Spec {

@@ -57,6 +57,8 @@ pub enum Protection {
     FrozenIfPresent,
     /// Writable inside, but not to be renamed, removed or replaced.
     Pinned,
+    /// Removed when a command has made it: it cannot be covered, because programs would stumble over the cover.
+    Banned,
 }
 
 /// Whether the workspace may be changed.

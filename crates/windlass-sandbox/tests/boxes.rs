@@ -235,6 +235,40 @@ fn placeholders_go_by_themselves() {
 }
 
 #[test]
+fn what_must_not_come_to_be_goes_with_the_command() {
+    let mut lab = Lab::new();
+    let banned = Protected { base: lab.spec.root.clone(), name: "src/pointer".into(), how: Protection::Banned };
+    lab.spec.protect.push(banned);
+    lab.check("echo elsewhere > src/pointer && cat src/pointer", 0, "elsewhere");
+    assert!(!lab.spec.root.join("src/pointer").exists());
+    fs::write(lab.spec.root.join("src/pointer"), "mine").unwrap();
+    lab.check("true", 0, "");
+    assert!(lab.spec.root.join("src/pointer").exists());
+}
+
+#[test]
+fn the_weaker_tier_holds_what_it_can() {
+    let mut lab = Lab::new();
+    lab.spec.tier = Tier::Landlock;
+    lab.spec.limits.processes = 40;
+    let out = lab.base.join("out");
+    for line in [
+        format!("echo x > {}/victim.txt", out.display()),
+        format!("cat {}/victim.txt", out.display()),
+        format!("chmod 777 {}/victim.txt", out.display()),
+        format!("cat {}/home/.ssh/id_x", lab.base.display()),
+        "exec 3<>/dev/tcp/127.0.0.1/80".into(),
+        "unshare -Ur true".into(),
+    ] {
+        let (ended, output) = lab.run(&line);
+        assert_ne!(ended.status.code(), Some(0), "{line}: {output}");
+        assert!(!output.contains("planted") && !output.contains("original"), "{line}: {output}");
+    }
+    lab.check("echo x > new && cat new && echo t > $TMPDIR/t && cat $TMPDIR/t", 0, "x\nt");
+    lab.check_kept();
+}
+
+#[test]
 fn links_in_the_place_of_protected_names_hold_too() {
     let lab = Lab::new();
     fs::create_dir(lab.spec.root.join("real")).unwrap();

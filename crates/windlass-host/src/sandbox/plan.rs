@@ -200,7 +200,10 @@ fn workspace_names(root: &Path) -> Vec<Protected> {
 fn git_names(base: &Path, git: &Path) -> Vec<Protected> {
     let one = |name: &str, how: Protection| Protected { base: base.to_owned(), name: git.join(name), how };
     let mut names = vec![one("config", Protection::Frozen), one("hooks", Protection::Frozen)];
-    names.extend(["config.worktree", "commondir", "modules"].map(|name| one(name, Protection::FrozenIfPresent)));
+    names.extend(["config.worktree", "modules"].map(|name| one(name, Protection::FrozenIfPresent)));
+    // A file of this name makes git read its settings elsewhere.
+    let common = if base.join(git).join("commondir").exists() { Protection::FrozenIfPresent } else { Protection::Banned };
+    names.push(one("commondir", common));
     if !git.as_os_str().is_empty() {
         names.push(Protected { base: base.to_owned(), name: git.to_owned(), how: Protection::Pinned });
     }

@@ -5,7 +5,9 @@
 use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -27,6 +29,8 @@ pub(crate) struct Terms {
     pub(crate) fence: Option<OwnedFd>,
     /// Capabilities that root keeps inside, to work on files of other owners.
     pub(crate) capabilities: Vec<u32>,
+    /// Where commands put temporary files, if not in a /tmp of their own.
+    pub(crate) temporary: Option<PathBuf>,
 }
 
 /// A command that was started.
@@ -290,7 +294,11 @@ fn become_command(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3], first
 fn prepare(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3], first: &UnixStream) -> io::Result<Program> {
     let text = |bytes: &Vec<u8>| CString::new(bytes.clone()).map_err(io::Error::from);
     let argv = launch.argv.iter().map(text).collect::<io::Result<Vec<_>>>()?;
-    let env = launch.env.iter().map(text).collect::<io::Result<Vec<_>>>()?;
+    let mut env = launch.env.iter().map(text).collect::<io::Result<Vec<_>>>()?;
+    if let Some(folder) = &terms.temporary {
+        env.retain(|one| !one.as_bytes().starts_with(b"TMPDIR="));
+        env.push(CString::new([b"TMPDIR=", folder.as_os_str().as_bytes()].concat())?);
+    }
     let dir = CString::new(launch.dir.clone())?;
     // A session of its own has no terminal, so that nothing can be typed or asked there.
     rustix::process::setsid().map_err(io::Error::from)?;

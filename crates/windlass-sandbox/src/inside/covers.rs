@@ -15,9 +15,14 @@ use crate::spec::{Protected, Protection, Spec};
 
 /// All covers of a session.
 pub(crate) struct Covers {
+    /// The directories that names are below, held for the length of the session.
+    bases: Vec<(PathBuf, OwnedFd)>,
     /// Parents before what lies in them.
     entries: Vec<Entry>,
-    hidden: Vec<PathBuf>,
+    /// Names below the workspace that are masked.
+    hidden: Vec<Entry>,
+    /// Names that must not come to be.
+    banned: Vec<Entry>,
     blanks: Blanks,
     /// Placeholders that this session made, deepest last.
     placed: Vec<PathBuf>,
@@ -27,7 +32,8 @@ pub(crate) struct Covers {
 /// One name to be covered.
 #[derive(Clone, PartialEq, Eq)]
 struct Entry {
-    base: PathBuf,
+    /// Which of the bases.
+    base: usize,
     name: PathBuf,
     /// It stays writable inside; only its own name is held.
     pinned: bool,
@@ -36,9 +42,24 @@ struct Entry {
 }
 
 impl Covers {
-    pub(crate) fn new(spec: &Spec, blanks: Blanks, journal: Option<Journal>) -> Self {
-        let hidden = spec.hide.iter().filter(|path| path.starts_with(&spec.root)).cloned().collect();
-        Self { entries: entries(&spec.protect), hidden, blanks, placed: Vec::new(), journal }
+    pub(crate) fn new(spec: &Spec, blanks: Blanks, journal: Option<Journal>) -> io::Result<Self> {
+        let mut bases: Vec<(PathBuf, OwnedFd)> = Vec::new();
+        for path in spec.protect.iter().map(|one| &one.base).chain([&spec.root]) {
+            if bases.iter().all(|(known, _)| known != path) {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                bases.push((path.clone(), rustix::fs::open(path, flags, Mode::empty())?));
+            }
+        }
+        let number = |path: &Path| bases.iter().position(|(known, _)| known == path).unwrap_or_default();
+        let plain = |base: usize, name: &Path| Entry { base, name: name.to_owned(), pinned: false, make: false };
+        let below = spec.hide.iter().filter_map(|path| path.strip_prefix(&spec.root).ok());
+        let hidden = below.map(|name| plain(number(&spec.root), name)).collect();
+        let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned);
+        let banned = banned.map(|one| plain(number(&one.base), &one.name));
+        // One that is there already was put there by somebody else, and stays.
+        let banned = banned.filter(|one| matches!(look(&bases[one.base].1, &one.name), Ok(None))).collect();
+        let entries = entries(&spec.protect, number);
+        Ok(Self { bases, entries, hidden, banned, blanks, placed: Vec::new(), journal })
     }
 
     /// Puts every cover in its place that is not there.
@@ -49,13 +70,13 @@ impl Covers {
         for index in 0..self.entries.len() {
             let one = self.entries[index].clone();
             self.cover(&one).map_err(|err| {
-                let path = one.base.join(&one.name);
+                let path = self.bases[one.base].0.join(&one.name);
                 io::Error::new(err.kind(), format!("`{}` cannot be protected: {err}", path.display()))
             })?;
         }
-        for path in &self.hidden {
+        for one in &self.hidden {
             // What came to be there since the start is masked from the next command on.
-            if let Some(target) = look(Path::new("/"), path)?
+            if let Some(target) = look(&self.bases[one.base].1, &one.name)?
                 && !is_covered(&target)?
             {
                 cover_with(&self.blanks, target.as_fd())?;
@@ -64,10 +85,17 @@ impl Covers {
         Ok(())
     }
 
+    /// Removes what must not come to be; called when a command has ended.
+    pub(crate) fn sweep(&self) {
+        for one in &self.banned {
+            // Never more than one file: a directory of that name does nothing.
+            let _ = rustix::fs::unlinkat(&self.bases[one.base].1, &one.name, AtFlags::empty());
+        }
+    }
+
     /// Takes the placeholders away, unless another sandbox works in the same place: then the last one does.
     pub(crate) fn disarm(&mut self) {
         for path in self.placed.iter().rev() {
-            // A parent that was made for a placeholder has no cover of its own.
             let _ = rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
         match &mut self.journal {
@@ -78,7 +106,7 @@ impl Covers {
     }
 
     fn cover(&mut self, one: &Entry) -> io::Result<()> {
-        if let Some(target) = look(&one.base, &one.name)? {
+        if let Some(target) = look(&self.bases[one.base].1, &one.name)? {
             if is_covered(&target)? {
                 return Ok(());
             }
@@ -100,9 +128,10 @@ impl Covers {
 
     /// Makes a placeholder for an absent name. Nothing where it cannot be made: then no command can make it either.
     fn place(&mut self, one: &Entry) -> io::Result<Option<OwnedFd>> {
+        let (path, base) = &self.bases[one.base];
         let above = one.name.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (Ok(parent), Some(name)) = (open_folder(&one.base, above), one.name.file_name()) else { return Ok(None) };
-        let full = one.base.join(&one.name);
+        let (Ok(parent), Some(name)) = (open_folder(base, above), one.name.file_name()) else { return Ok(None) };
+        let full = path.join(&one.name);
         // Noted before it is made, so that it is never forgotten.
         if let Some(journal) = &mut self.journal {
             journal.note(&full)?;
@@ -111,21 +140,21 @@ impl Covers {
             return Ok(None);
         }
         self.placed.push(full);
-        Ok(open_folder(&one.base, &one.name).ok())
+        Ok(open_folder(&parent, Path::new(name)).ok())
     }
 }
 
 /// What is protected, with the folders on the way: one that can be moved away takes what lies in it along.
-fn entries(names: &[Protected]) -> Vec<Entry> {
+fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
+    let names: Vec<&Protected> = names.iter().filter(|one| one.how != Protection::Banned).collect();
     let listed = |base: &Path, name: &Path| names.iter().any(|one| one.base == base && one.name == name);
     let mut entries: Vec<Entry> = Vec::new();
-    for one in names {
-        let make = one.how == Protection::Frozen;
-        let pinned = one.how == Protection::Pinned;
-        entries.push(Entry { base: one.base.clone(), name: one.name.clone(), pinned, make });
+    for one in &names {
+        let (base, make) = (number(&one.base), one.how == Protection::Frozen);
+        entries.push(Entry { base, name: one.name.clone(), pinned: one.how == Protection::Pinned, make });
         let above = one.name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
         for above in above.filter(|above| !listed(&one.base, above)) {
-            entries.push(Entry { base: one.base.clone(), name: above.to_owned(), pinned: true, make });
+            entries.push(Entry { base, name: above.to_owned(), pinned: true, make });
         }
     }
     entries.sort_by_key(|one| (one.name.components().count(), !one.make));
@@ -138,23 +167,23 @@ fn entries(names: &[Protected]) -> Vec<Entry> {
     kept
 }
 
-fn look(base: &Path, name: &Path) -> io::Result<Option<OwnedFd>> {
-    let base = rustix::fs::open(base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let name = name.strip_prefix("/").unwrap_or(name);
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(&base, name, flags, Mode::empty(), resolve) {
+fn look(base: &OwnedFd, name: &Path) -> io::Result<Option<OwnedFd>> {
+    match open_beneath(base, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC) {
         Ok(found) => Ok(Some(found)),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::XDEV | rustix::io::Errno::LOOP) => Ok(None),
+        Err(
+            rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::XDEV | rustix::io::Errno::LOOP,
+        ) => Ok(None),
         Err(err) => Err(err.into()),
     }
 }
 
-fn open_folder(base: &Path, name: &Path) -> io::Result<OwnedFd> {
-    let base = rustix::fs::open(base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    Ok(rustix::fs::openat2(&base, name, flags, Mode::empty(), resolve)?)
+fn open_folder(base: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
+    open_beneath(base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC)
+}
+
+/// No link is followed on the way: what runs inside could put one there.
+fn open_beneath(base: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat2(base, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }
 
 fn is_covered(target: &OwnedFd) -> io::Result<bool> {

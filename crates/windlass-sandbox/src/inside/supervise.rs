@@ -165,7 +165,8 @@ impl<'a> Supervisor<'a> {
                 apart(&spec, janitor)?;
                 listener = network(&spec)?;
                 let blanks = view::build(&spec)?;
-                Some(Covers::new(&spec, blanks, journal))
+                let covers = Covers::new(&spec, blanks, journal);
+                Some(covers.map_err(|err| format!("a protected directory cannot be held: {err}"))?)
             }
             Tier::Landlock => None,
         };
@@ -176,7 +177,9 @@ impl<'a> Supervisor<'a> {
         }
         let root = rustix::process::geteuid().is_root();
         let capabilities = if root && spec.tier == Tier::Full { ROOT_KEEPS.to_vec() } else { Vec::new() };
-        let terms = Terms { tier: spec.tier, limits: spec.limits, filters, fence, capabilities };
+        // Without a view of its own a command has no /tmp either.
+        let temporary = spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock);
+        let terms = Terms { tier: spec.tier, limits: spec.limits, filters, fence, capabilities, temporary };
         let ready = Report::Ready { port: listener.as_ref().map_or(0, |(port, _)| u32::from(*port)) };
         let handles: Vec<_> = listener.iter().map(|(_, socket)| socket.as_fd()).collect();
         send(control.as_fd(), &ready.encode(), &handles).map_err(|err| err.to_string())?;
@@ -253,6 +256,9 @@ impl<'a> Supervisor<'a> {
 
     fn report(&self, one: Started) {
         let id = one.id;
+        if let Some(covers) = &self.covers {
+            covers.sweep();
+        }
         self.say(&match one.ending() {
             Ending::Ended { status, limits } => Report::Ended { id, status, limits },
             Ending::Failed(why) => Report::Failed { id, why },
