@@ -4,9 +4,10 @@ use crate::out::say;
 use std::process::ExitCode;
 
 use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_core::workspace::Redactor;
 use windlass_engine::EngineError;
 use windlass_host::config::ConfigError;
-use windlass_host::secret::SecretError;
+use windlass_host::secret::{SecretError, Secrets};
 
 use crate::exit;
 use crate::view::plain;
@@ -39,10 +40,11 @@ impl Failure {
     }
 
     pub(crate) fn print(&self) {
-        // The message may quote a model, a file or a server.
-        say!("error: {}", plain(&self.what));
+        // The message may quote a model, a file or a server, and an address with a password in it.
+        let secrets = Secrets::default();
+        say!("error: {}", plain(&secrets.redact(&self.what)));
         if let Some(hint) = &self.hint {
-            say!("hint: {}", plain(hint));
+            say!("hint: {}", plain(&secrets.redact(hint)));
         }
     }
 

@@ -419,10 +419,32 @@ pub trait ArtifactWriter: Send {
 #[error("{0}")]
 pub struct ArtifactError(pub String);
 
+/// How the words begin that stand in the place of a secret. Distinctive: a write that contains them is refused,
+/// because it would put them where the secret was.
+pub const REDACTED: &str = concat!("[redacted", " by windlass");
+
 /// Takes secrets out of text, once, when it enters the history.
 pub trait Redactor: Send + Sync {
     /// The text without secrets; borrowed when there was none.
     fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str>;
+    /// How much of the beginning of a text may be shown when more of it is to come: what follows may be the start of
+    /// a secret whose end is not there yet.
+    fn settled(&self, text: &str) -> usize {
+        text.len()
+    }
+    /// Where a text holds what looks like a secret; never the value.
+    fn scan(&self, _text: &str) -> Vec<KeyFinding> {
+        Vec::new()
+    }
+}
+
+/// Something in a text that looks like a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFinding {
+    /// Counted from 1.
+    pub line: usize,
+    /// What it looks like, in words.
+    pub kind: &'static str,
 }
 
 /// A redactor that knows no secrets.

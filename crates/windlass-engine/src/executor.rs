@@ -149,6 +149,9 @@ impl Executor {
         for change in done.changes {
             self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change }).await?;
         }
+        for text in done.keys {
+            self.outlet.emit(EventKind::Warned { code: "key_in_file".into(), text }).await?;
+        }
         self.log_finished(&done.result, began).await?;
         step.command_failed |= effect == Effect::Execute && done.result.error.is_some();
         Ok(Settled { result: done.result, effect: Some(effect) })

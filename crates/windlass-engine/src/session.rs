@@ -24,6 +24,7 @@ use windlass_core::workspace::{Artifacts, NoSecrets, Redactor, Workspaces};
 
 use crate::account::Books;
 use crate::log::{Log, Scope, View};
+use crate::redact::clean_message;
 use crate::run::{Control, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
 
@@ -245,7 +246,7 @@ impl Engine {
         let parts = self.0.clone();
         let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
         let first_seq = history.last_seq() + 1;
-        let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history));
+        let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history, parts.redactor.clone()));
         let gate = Arc::new(Mutex::new(parts.gate.clone()));
         Session { id, parts, log, gate, trace, first_seq, busy: Arc::default() }
     }
@@ -325,6 +326,7 @@ impl Session {
             ask_timeout: options.ask_timeout,
             control: control.clone(),
             untorn: AtomicU32::new(0),
+            held: Mutex::default(),
         });
         let work = drive::Work {
             _busy: busy,
@@ -342,11 +344,7 @@ impl Session {
     }
 
     fn redacted(&self, mut prompt: Message) -> Message {
-        for part in &mut prompt.parts {
-            if let windlass_core::message::Part::Text { text } = part {
-                *text = self.parts.redactor.redact(text).into_owned();
-            }
-        }
+        clean_message(self.parts.redactor.as_ref(), &mut prompt);
         prompt
     }
 
