@@ -10,7 +10,7 @@ use windlass_host::config::ConfigError;
 use windlass_host::secret::{SecretError, Secrets};
 
 use crate::exit;
-use crate::view::plain;
+use crate::safe::message;
 
 /// A command's end in failure.
 #[derive(Debug)]
@@ -42,9 +42,9 @@ impl Failure {
     pub(crate) fn print(&self) {
         // The message may quote a model, a file or a server, and an address with a password in it.
         let secrets = Secrets::default();
-        say!("error: {}", plain(&secrets.redact(&self.what)));
+        say!("error: {}", message(&secrets.redact(&self.what)));
         if let Some(hint) = &self.hint {
-            say!("hint: {}", plain(&secrets.redact(hint)));
+            say!("hint: {}", message(&secrets.redact(hint)));
         }
     }
 

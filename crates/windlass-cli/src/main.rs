@@ -7,6 +7,7 @@ mod exit;
 mod failure;
 mod out;
 mod plan;
+mod safe;
 mod session_run;
 mod settings;
 mod tape;

@@ -85,7 +85,7 @@ impl Desk {
         let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
         let unknown = plan.unknown_model();
         for warning in settings.warnings.iter().chain(&unknown) {
-            say!("warning: {}", crate::view::plain(warning));
+            say!("warning: {}", crate::safe::message(warning));
         }
         let schema = opening.agent.json_schema.as_deref();
         let wired = wire::engine(&settings, &plan, root.clone(), opening.default_mode, schema, tools)?;
@@ -209,7 +209,7 @@ impl Desk {
         let Some(rule) = &approval.always else { return };
         let root = windlass_core::workspace::Files::root(self.root.as_ref());
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
-            say!("warning: the rule holds for this session only: {}", failure.message());
+            say!("warning: the rule holds for this session only: {}", crate::safe::message(&failure.message()));
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
         }
     };
     for warning in &settings.warnings {
-        say!("warning: {}", crate::view::plain(warning));
+        say!("warning: {}", crate::safe::message(warning));
     }
     Ok(exit::printed(&text))
 }

@@ -24,7 +24,7 @@ pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
             };
             let spec = tool.spec();
             if args.json {
-                text.push_str(&format!("{}\n", serde_json::json!(spec)));
+                text.push_str(&crate::safe::json_line(spec));
             } else {
                 text.push_str(&format!("{}\n\n{:#}\n", spec.description, spec.schema));
             }
@@ -33,7 +33,7 @@ pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
             for tool in &tools {
                 let spec = tool.spec();
                 if args.json {
-                    text.push_str(&format!("{}\n", serde_json::json!(spec)));
+                    text.push_str(&crate::safe::json_line(spec));
                 } else {
                     let effect = format!("{:?}", spec.effect).to_lowercase();
                     text.push_str(&format!("{:<16} {effect:<8} {}\n", spec.name, first_line(&spec.description, 90)));

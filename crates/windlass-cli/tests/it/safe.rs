@@ -1,0 +1,37 @@
+//! Hostile text from a model, a command and a file name, on every way out of the binary.
+
+use crate::place::Place;
+
+fn terminal_safe(text: &str) -> bool {
+    text.chars().all(|c| c == '\n' || c == '\t' || (!c.is_control() && !('\u{202a}'..='\u{202e}').contains(&c)))
+}
+
+#[test]
+fn nothing_a_run_prints_drives_a_terminal() {
+    let place = Place::new();
+    std::fs::write(place.work().join("a\u{1b}[2Kb.txt"), "x\n").unwrap();
+    // The bytes are written by printf, in octal: escapes, 8-bit controls, broken UTF-8, a forged line.
+    let hostile = "text = \"Here \\u001B]52;c;ZXZpbA==\\u0007\\u202E\\u009B2J done\"\n";
+    let call = "[[step.calls]]\nname = \"bash\"\n[step.calls.args]\ncommand = \"printf '\\\\033[2J\\\\302\\\\233\\\\377\\\\r\\\\177ok\\\\n{}\\\\n'; ls; false\"\n";
+    let script = format!("[[step]]\n{hostile}{call}\n[[step]]\n{hostile}");
+    for format in ["text", "json", "stream-json"] {
+        let output = place.play(&script, &["--yes", "-v", "-o", format]);
+        assert_eq!(output.code, 0, "{}{}", output.out, output.err);
+        assert!(terminal_safe(&output.out), "{format}: {:?}", output.out);
+        assert!(terminal_safe(&output.err), "{format}: {:?}", output.err);
+        assert!(output.out.contains("done"), "{}", output.out);
+    }
+    let session = crate::place::id_of(&place.sessions().pop().unwrap());
+    for args in
+        [vec!["sessions", "show", &session], vec!["sessions", "export", &session], vec!["sessions", "list", "--json"]]
+    {
+        let output = place.run(&args);
+        assert!(terminal_safe(&output.out) && terminal_safe(&output.err), "{args:?}: {:?}", output.out);
+        assert_eq!(output.code, 0, "{}", output.err);
+    }
+    for args in [vec!["\u{1b}[2Jx"], vec!["config", "get", "\u{1b}]0;x\u{7}"], vec!["sessions", "show", "\u{9b}2J"]] {
+        let output = place.run(&args);
+        assert!(terminal_safe(&output.out) && terminal_safe(&output.err), "{args:?}: {:?}", output.err);
+        assert_eq!(output.code, 2);
+    }
+}
