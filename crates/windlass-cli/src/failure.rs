@@ -4,7 +4,7 @@ use crate::out::say;
 use std::process::ExitCode;
 
 use windlass_core::store::{StoreError, StoreErrorKind};
-use windlass_core::workspace::Redactor;
+use windlass_core::workspace::{FileError, Redactor};
 use windlass_engine::EngineError;
 use windlass_host::config::ConfigError;
 use windlass_host::secret::{SecretError, Secrets};
@@ -68,6 +68,12 @@ impl From<ConfigError> for Failure {
 impl From<SecretError> for Failure {
     fn from(err: SecretError) -> Self {
         Self::usage(err.to_string())
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(err: FileError) -> Self {
+        Self::usage(err.message)
     }
 }
 

@@ -25,6 +25,7 @@ use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 
 use crate::args::{AgentArgs, Format, LimitArgs, OutputArgs};
+use crate::commands::trust::ask_about;
 use crate::failure::Failure;
 use crate::plan::{self, ModelPlan};
 use crate::settings::Settings;
@@ -74,6 +75,9 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(agent.cd.as_deref(), home.as_deref())?;
     let mut settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    if ask_about(&settings, windlass_core::workspace::Files::root(&root))? {
+        settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    }
     settings.add_flags(agent, limits)?;
     let plan = ModelPlan::of(agent, &settings)?;
     Ok(Ready { settings, root: Arc::new(root), plan, tools })

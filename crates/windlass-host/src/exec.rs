@@ -65,7 +65,7 @@ impl HostProcesses {
     #[must_use]
     pub fn new(root: Arc<Root>, mut env: Vec<(OsString, OsString)>) -> Self {
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-        let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()));
+        let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()), root.root());
         env.push(("PWD".into(), root.root().into()));
         let mark = format!("{:016x}", crate::clock::random_u64());
         env.push((MARK.into(), (&mark).into()));
@@ -249,11 +249,11 @@ fn end_of(status: ExitStatus) -> ProcessEnd {
     }
 }
 
-/// `bash` by the child's own `PATH`, or `sh`, which every system has at its place.
-fn find_shell(path: &std::ffi::OsStr) -> PathBuf {
+/// `bash` by the child's own `PATH`, or `sh`, which every system has at its place. Never one of the workspace's own.
+fn find_shell(path: &std::ffi::OsStr, root: &Path) -> PathBuf {
     let executable = |file: &PathBuf| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
     std::env::split_paths(path)
-        .filter(|dir| dir.is_absolute())
+        .filter(|dir| dir.is_absolute() && !dir.canonicalize().is_ok_and(|dir| dir.starts_with(root)))
         .map(|dir| dir.join("bash"))
         .find(executable)
         .unwrap_or_else(|| Path::new("/bin/sh").to_owned())

@@ -19,4 +19,5 @@ mod search;
 pub mod secret;
 pub mod session_log;
 pub mod transaction;
+pub mod trust;
 pub mod workspace;

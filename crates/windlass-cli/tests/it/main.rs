@@ -11,4 +11,5 @@ mod safe;
 mod secrets;
 mod sessions;
 mod terminal;
+mod trust;
 mod wire;
