@@ -18,7 +18,7 @@ use windlass_host::exec::child_env;
 use windlass_host::secret::{Credentials, Secret, Secrets};
 use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
-use windlass_host::workspace::Root;
+use windlass_host::workspace::{OutsideReads, Root};
 use windlass_providers::auth::Auth;
 use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, Setting,
@@ -73,6 +73,7 @@ pub(crate) fn engine(
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
         .redactor(redactor(&credentials))
+        .outside(Arc::new(OutsideReads))
         .gate(gate)
         .tools(tools)
         .build()?;

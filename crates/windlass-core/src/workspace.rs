@@ -41,6 +41,13 @@ pub trait Files: Send + Sync {
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError>;
 }
 
+/// Lets a call read what lies outside the workspace, once that was judged.
+pub trait Outside: Send + Sync {
+    /// The same files and, for reading alone, exactly these resolved paths and what is below them. What was judged is
+    /// what is opened: a link that was put in the way since then is refused.
+    fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files>;
+}
+
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {

@@ -20,7 +20,7 @@ use windlass_core::runtime::{RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Artifacts, NoSecrets, Redactor, Workspaces};
+use windlass_core::workspace::{Artifacts, NoSecrets, Outside, Redactor, Workspaces};
 
 use crate::account::Books;
 use crate::log::{Log, Scope, View};
@@ -42,6 +42,7 @@ pub(crate) struct Parts {
     pub(crate) artifacts: ArtifactsOf,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) redactor: Arc<dyn Redactor>,
+    pub(crate) outside: Option<Arc<dyn Outside>>,
     pub(crate) tools: Arc<ToolSet>,
     pub(crate) validators: Vec<Arc<dyn Validator>>,
     pub(crate) schemas: Arc<Schemas>,
@@ -63,6 +64,7 @@ pub struct EngineBuilder {
     artifacts: Option<ArtifactsOf>,
     clock: Option<Arc<dyn Clock>>,
     redactor: Option<Arc<dyn Redactor>>,
+    outside: Option<Arc<dyn Outside>>,
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
     gate: PermissionGate,
@@ -95,6 +97,8 @@ impl EngineBuilder {
         clock: Arc<dyn Clock>,
         /// What takes secrets out of text; without one, nothing is taken out.
         redactor: Arc<dyn Redactor>,
+        /// What reads outside the workspace for calls that were allowed to; without one, none can.
+        outside: Arc<dyn Outside>,
     }
 
     /// More tools. Deny rules take tools away before the model sees them.
@@ -140,6 +144,7 @@ impl EngineBuilder {
             artifacts: self.artifacts.ok_or_else(|| missing("artifacts"))?,
             clock: self.clock.ok_or_else(|| missing("clock"))?,
             redactor: self.redactor.unwrap_or_else(|| Arc::new(NoSecrets)),
+            outside: self.outside,
             tools: Arc::new(tools),
             validators: self.validators,
             schemas: Arc::default(),

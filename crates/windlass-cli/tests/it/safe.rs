@@ -35,3 +35,23 @@ fn nothing_a_run_prints_drives_a_terminal() {
         assert_eq!(output.code, 2);
     }
 }
+
+/// What the floor lets through is really opened: system files freely, others after a person's yes, links never.
+#[test]
+fn reading_outside_works_where_it_is_allowed_and_only_there() {
+    let place = Place::new();
+    std::fs::write(place.home().join("diary.txt"), "dear diary\n").unwrap();
+    let diary = place.home().join("diary.txt").display().to_string();
+    let call = |path: &str| format!("[[step]]\ncalls = [{{ name = \"read_file\", args = {{ path = \"{path}\" }} }}]\n");
+    let script = format!("{}{}[[step]]\ntext = \"end\"\n", call("/etc/passwd"), call(&diary));
+    let output = place.play(&script, &["--yes", "--on-ask", "deny"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let results: Vec<String> = place
+        .log()
+        .iter()
+        .filter(|event| event["kind"] == "call_finished")
+        .map(|event| event["result"]["text"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(results[0].contains("root:"), "{}", results[0]);
+    assert!(results[1].starts_with("Error [denied]") && !results[1].contains("dear"), "{}", results[1]);
+}

@@ -224,3 +224,19 @@ fn a_project_that_would_loosen_is_asked_about_once() {
     terminal.expect("hello there");
     terminal.ends_with(0);
 }
+
+#[test]
+fn a_file_outside_is_read_after_a_person_said_yes() {
+    let place = Place::new();
+    std::fs::write(place.home().join("diary.txt"), "dear diary\n").unwrap();
+    let diary = place.home().join("diary.txt").canonicalize().unwrap().display().to_string();
+    let script = place.script(&format!(
+        "[[step]]\ncalls = [{{ name = \"read_file\", args = {{ path = \"{diary}\" }} }}]\n[[step]]\nexpect_new = \"dear diary\"\ntext = \"all done\"\n"
+    ));
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--yes", "--script", &script, "go"]);
+    terminal.expect("outside the workspace");
+    terminal.expect("if you like: ");
+    terminal.type_in("y\r");
+    terminal.expect("all done");
+    terminal.ends_with(0);
+}

@@ -78,12 +78,16 @@ impl Executor {
                 return self.refused(&call, category, &text).await;
             }
         };
-        let command = touches.into_iter().find_map(|touch| match touch {
-            Touch::Execute { command } => Some(command),
-            _ => None,
-        });
+        let (mut command, mut outside) = (None, Vec::new());
+        for touch in touches {
+            match touch {
+                Touch::Execute { command: line } if command.is_none() => command = Some(line),
+                Touch::Read { path, inside: false } => outside.push(path),
+                _ => {}
+            }
+        }
         self.outlet.emit(EventKind::CallStarted { call: call.clone(), verdict: decision.verdict, rule }).await?;
-        Ok(Judged::Ready(Ready { call, tool, command }))
+        Ok(Judged::Ready(Ready { call, tool, command, outside }))
     }
 
     /// Runs a call that was logged; always gives a result.
@@ -93,7 +97,12 @@ impl Executor {
         }
         let voice = CallVoice { executor: self, call: &ready.call };
         let _untorn = (ready.tool.spec().interrupt == Interrupt::Finish).then(|| Untorn::new(&self.outlet.untorn));
-        let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), self.ctx(&voice))).catch_unwind();
+        let files = match &self.outside {
+            Some(outside) if !ready.outside.is_empty() => outside.grant(&self.files, ready.outside.clone()),
+            _ => self.files.clone(),
+        };
+        let ctx = ToolCtx { files: &files, ..self.ctx(&voice) };
+        let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), ctx)).catch_unwind();
         let mut running = std::pin::pin!(running);
         let ended = tokio::select! {
             biased;
