@@ -7,6 +7,7 @@ mod exit;
 mod failure;
 mod out;
 mod plan;
+mod programs;
 mod safe;
 mod session_run;
 mod settings;

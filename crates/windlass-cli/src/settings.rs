@@ -17,6 +17,8 @@ use crate::failure::Failure;
 
 const MODES: Kind = Kind::Choice(&["plan", "ask", "edit", "auto"]);
 
+const EFFECTS: Kind = Kind::Choice(&["read", "network", "write", "execute", "external"]);
+
 /// Every key there is.
 pub(crate) const KEYS: &[Key] = &[
     Key { name: "provider", kind: Kind::Text, doc: "The vendor to ask when a model names none." },
@@ -77,6 +79,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "profiles.*.max_steps", kind: Kind::Limit, doc: "The same for `max_steps`." },
     Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
     Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
+    Key { name: "tools.*.command", kind: Kind::Texts, doc: "The program of a tool of your own, and its arguments." },
+    Key { name: "tools.*.description", kind: Kind::Text, doc: "What that tool does, for the model." },
+    Key { name: "tools.*.schema", kind: Kind::Text, doc: "JSON Schema of its arguments, as text; none without it." },
+    Key { name: "tools.*.effect", kind: EFFECTS, doc: "The worst it can do; it must be said." },
+    Key { name: "tools.*.timeout_s", kind: Kind::Number, doc: "Seconds until it is ended; 120." },
     Key { name: "ca_file", kind: Kind::Text, doc: "A PEM file with further root certificates." },
 ];
 
@@ -373,7 +380,7 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failur
 }
 
 /// Names that rules may use already, although the tools come later.
-const LATER_TOOLS: &[&str] = &["python", "web_fetch", "web_search", "spawn_agent"];
+const LATER_TOOLS: &[&str] = &["web_fetch", "web_search", "spawn_agent"];
 
 fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();

@@ -2,15 +2,23 @@
 
 use std::process::ExitCode;
 
+use windlass_core::workspace::Files;
 use windlass_host::config::nearest;
 
 use crate::args::ToolsArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::plan;
+use crate::programs::program_tools;
+use crate::settings::Settings;
 use crate::view::style::first_line;
 
 pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
-    let tools = windlass_tools::all();
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(None, home.as_deref()).ok();
+    let settings = Settings::load(root.as_ref().map(Files::root))?;
+    let mut tools = windlass_tools::all();
+    tools.extend(program_tools(&settings)?);
     let mut text = String::new();
     match &args.name {
         Some(name) => {
