@@ -3,11 +3,12 @@
 use crate::out::say;
 use std::process::ExitCode;
 
+use windlass_core::gate::keeps_secret;
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::workspace::{FileError, Redactor};
 use windlass_engine::EngineError;
 use windlass_host::config::ConfigError;
-use windlass_host::secret::{SecretError, Secrets};
+use windlass_host::secret::{Secret, SecretError, Secrets};
 
 use crate::exit;
 use crate::safe::message;
@@ -57,6 +58,17 @@ impl Failure {
     pub(crate) fn text(&self) -> String {
         format!("{} | {}", self.what, self.hint.as_deref().unwrap_or(""))
     }
+}
+
+/// A panic is a mistake of ours. What it says may quote anything, so it is told like any other text: without secrets
+/// and without what drives a terminal.
+pub(crate) fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let values = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(keeps_secret));
+        let secrets = Secrets::new(values.filter_map(|(_, value)| value.into_string().ok()).map(Secret::new));
+        say!("error: this should not happen: {}", message(&secrets.redact(&panic.to_string())));
+        say!("hint: the session is kept; please report this with what you did before");
+    }));
 }
 
 impl From<ConfigError> for Failure {

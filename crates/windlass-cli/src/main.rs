@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     {
         return exit::printed(&format!("windlass {}\n", env!("CARGO_PKG_VERSION")));
     }
+    failure::tell_of_panics();
     let parsed = match args::parse() {
         Ok(parsed) => parsed,
         Err(err) => return exit::usage(&err),

@@ -229,7 +229,12 @@ impl ArtifactWriter for RedactedWriter {
     fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         self.held.extend_from_slice(bytes);
         let ready = match self.held.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => at + 1,
+            // A key of many lines waits for its last one.
+            Some(at) => {
+                let lines = std::str::from_utf8(&self.held[..=at]);
+                let settled = lines.map_or(at + 1, |lines| self.redactor.settled(lines));
+                if at + 1 - settled > MAX_HELD { at + 1 } else { settled }
+            }
             None if self.held.len() > MAX_HELD => self.held.len() - OVERLAP,
             None => return Ok(()),
         };

@@ -49,7 +49,8 @@ fn a_program_is_serial_and_judged_as_a_command_whatever_it_says_of_itself() {
 
 #[test]
 fn a_program_that_is_not_described_is_refused_in_words() {
-    let cases: [(&str, fn(&mut ProcessTool)); 6] = [
+    type Spoil = fn(&mut ProcessTool);
+    let cases: [(&str, Spoil); 6] = [
         ("letters, digits", |tool| tool.name = "a b".into()),
         ("built-in", |tool| tool.name = "bash".into()),
         ("`command` is empty", |tool| tool.command.clear()),
