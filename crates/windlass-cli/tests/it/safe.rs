@@ -55,3 +55,25 @@ fn reading_outside_works_where_it_is_allowed_and_only_there() {
     assert!(results[0].contains("root:"), "{}", results[0]);
     assert!(results[1].starts_with("Error [denied]") && !results[1].contains("dear"), "{}", results[1]);
 }
+
+/// A session is named by its id, never by a path, wherever one can be named.
+#[test]
+fn an_id_that_is_a_path_is_refused_on_every_surface() {
+    let place = Place::new();
+    assert_eq!(place.play(crate::place::HELLO, &[]).code, 0);
+    let script = place.script(crate::place::HELLO);
+    for id in ["../x", "../../../etc/passwd", "/etc/passwd", "a/../b", "..", ".", "", "x y"] {
+        for args in [
+            vec!["sessions", "show", id],
+            vec!["sessions", "export", id],
+            vec!["sessions", "delete", "--yes", id],
+            vec!["resume", id, "go", "--script", &script],
+            vec!["run", "--in-place", "--script", &script, "--resume", id, "go"],
+        ] {
+            let output = place.run(&args);
+            assert_eq!(output.code, 2, "{args:?}: {}", output.err);
+            assert!(!output.out.contains("root:"), "{args:?}");
+        }
+    }
+    assert_eq!(place.sessions().len(), 1);
+}

@@ -131,6 +131,28 @@ fn an_error_that_repeats_the_key_or_an_address_with_a_password_does_not_show_it(
 }
 
 #[test]
+fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
+    use std::io::{BufReader, Write};
+    let place = Place::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        crate::wire::read_request(&mut stream).unwrap();
+        let body = format!("{{\"error\":{{\"message\":\"Incorrect API key provided: {ENV_KEY} or {SHAPED}\"}}}}");
+        let head = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+    });
+    let mut command = place.command(&["run", "--in-place", "-m", "groq/m", "--base-url", &url, "-v", "go"]);
+    command.env("GROQ_API_KEY", ENV_KEY);
+    let output = place.run_with(command, "");
+    server.join().unwrap();
+    assert_eq!(output.code, 7, "{}", output.err);
+    assert!(output.err.contains("Incorrect API key"), "{}", output.err);
+    check_absent(&place, &format!("{}{}", output.out, output.err));
+}
+
+#[test]
 fn what_is_kept_of_a_session_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();

@@ -61,14 +61,15 @@ impl Executor {
         if let Err(text) = self.check_arguments(&call, tool.as_ref()) {
             return self.refused(&call, ErrorCategory::InvalidArguments, &text).await;
         }
-        if tool.spec().effect >= Effect::Write && holds_mark(&call.args) {
-            return self.refused(&call, ErrorCategory::InvalidArguments, MARKED).await;
-        }
         let voice = CallVoice { executor: self, call: &call };
         let touches = match guarded(|| tool.touches(&call.args, &self.ctx(&voice))) {
             Ok(touches) => touches,
             Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
         };
+        let worst = touches.iter().map(Touch::effect).fold(tool.spec().effect, Effect::max);
+        if worst >= Effect::Write && holds_mark(&call.args) {
+            return self.refused(&call, ErrorCategory::InvalidArguments, MARKED).await;
+        }
         let decision = self.decide(&call, tool.as_ref(), &touches);
         let rule = match self.approve(&call, tool.as_ref(), &touches, &decision).await? {
             Ok(rule) => rule,
