@@ -395,7 +395,7 @@ fn authority(bytes: &[u8], from: usize, kind: &'static str) -> (Option<Hit>, usi
         None => return (None, from + len),
     };
     let password = &bytes[value..from + sign];
-    let made_up = password.len() < 3
+    let made_up = password.len() < 4
         || password == name
         || password.iter().any(|byte| matches!(byte, b'$' | b'{' | b'(' | b'*' | b'['))
         || password.iter().all(|byte| *byte == password[0])
