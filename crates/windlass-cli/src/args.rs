@@ -33,6 +33,11 @@ pub(crate) enum Command {
     Tools(ToolsArgs),
     /// Show and change settings
     Config(ConfigArgs),
+    /// Say which project settings count, by their content
+    Trust {
+        #[command(subcommand)]
+        command: Option<TrustCommand>,
+    },
     /// List vendors and models
     Models(ModelsArgs),
     /// Print a completion script for a shell
@@ -347,6 +352,35 @@ pub(crate) enum ConfigCommand {
     Unset {
         /// Which
         key: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrustCommand {
+    /// Every project that was trusted or refused
+    List {
+        /// As JSON lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// What the settings of a project would change
+    Show {
+        /// The project [default: this one]
+        dir: Option<PathBuf>,
+    },
+    /// Trust the settings of a project, as they are now
+    Add {
+        /// The project [default: this one]
+        dir: Option<PathBuf>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Forget what was said about a project
+    #[command(visible_alias = "revoke")]
+    Remove {
+        /// The project [default: this one]
+        dir: Option<PathBuf>,
     },
 }
 

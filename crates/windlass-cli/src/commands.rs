@@ -8,6 +8,7 @@ mod models;
 mod sandbox;
 mod sessions;
 mod tools;
+pub(crate) mod trust;
 mod work;
 
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Tools(args) => tools::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Trust { command } => trust::run(command),
         Command::Models(args) => models::run(&args),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Completion { shell } => {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use windlass_core::outcome::{FailReason, Outcome};
 
 use crate::out::{self, say};
+use crate::safe::plain;
 
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
@@ -37,7 +38,14 @@ pub(crate) fn code(outcome: Option<&Outcome>) -> u8 {
 
 /// What clap has to say: help and version are answers, everything else is wrong usage.
 pub(crate) fn usage(err: &clap::Error) -> ExitCode {
-    let _ = err.print();
+    // It repeats what was typed, which may come from anywhere.
+    let text = err.render();
+    let typed_safely = std::env::args_os().all(|word| word.to_str().is_some_and(|word| plain(word) == word));
+    if typed_safely {
+        let _ = err.print();
+    } else {
+        say!("{}", plain(text.to_string().trim_end()));
+    }
     if err.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 

@@ -3,13 +3,15 @@
 use crate::out::say;
 use std::process::ExitCode;
 
+use windlass_core::gate::keeps_secret;
 use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_core::workspace::{FileError, Redactor};
 use windlass_engine::EngineError;
 use windlass_host::config::ConfigError;
-use windlass_host::secret::SecretError;
+use windlass_host::secret::{Secret, SecretError, Secrets};
 
 use crate::exit;
-use crate::view::plain;
+use crate::safe::message;
 
 /// A command's end in failure.
 #[derive(Debug)]
@@ -39,10 +41,11 @@ impl Failure {
     }
 
     pub(crate) fn print(&self) {
-        // The message may quote a model, a file or a server.
-        say!("error: {}", plain(&self.what));
+        // The message may quote a model, a file or a server, and an address with a password in it.
+        let secrets = Secrets::default();
+        say!("error: {}", message(&secrets.redact(&self.what)));
         if let Some(hint) = &self.hint {
-            say!("hint: {}", plain(hint));
+            say!("hint: {}", message(&secrets.redact(hint)));
         }
     }
 
@@ -57,6 +60,17 @@ impl Failure {
     }
 }
 
+/// A panic is a mistake of ours. What it says may quote anything, so it is told like any other text: without secrets
+/// and without what drives a terminal.
+pub(crate) fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let values = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(keeps_secret));
+        let secrets = Secrets::new(values.filter_map(|(_, value)| value.into_string().ok()).map(Secret::new));
+        say!("error: this should not happen: {}", message(&secrets.redact(&panic.to_string())));
+        say!("hint: the session is kept; please report this with what you did before");
+    }));
+}
+
 impl From<ConfigError> for Failure {
     fn from(err: ConfigError) -> Self {
         Self::usage(err.to_string())
@@ -66,6 +80,12 @@ impl From<ConfigError> for Failure {
 impl From<SecretError> for Failure {
     fn from(err: SecretError) -> Self {
         Self::usage(err.to_string())
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(err: FileError) -> Self {
+        Self::usage(err.message)
     }
 }
 

@@ -7,6 +7,8 @@ mod exit;
 mod failure;
 mod out;
 mod plan;
+mod programs;
+mod safe;
 mod sandboxing;
 mod session_run;
 mod settings;
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     {
         return exit::printed(&format!("windlass {}\n", env!("CARGO_PKG_VERSION")));
     }
+    failure::tell_of_panics();
     let parsed = match args::parse() {
         Ok(parsed) => parsed,
         Err(err) => return exit::usage(&err),

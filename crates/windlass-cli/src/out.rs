@@ -3,16 +3,27 @@
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
+use crate::safe::{plain, write_json};
+use crate::view::style::only_colours;
+
 /// What went wrong with standard output, the first time it did.
 static BROKEN: OnceLock<(ErrorKind, String)> = OnceLock::new();
 
-/// Writes to standard output, now.
+/// Writes text to standard output, now. Whoever made it: nothing in it drives a terminal.
 pub(crate) fn out(text: &str) {
-    out_with(|out| out.write_all(text.as_bytes()));
+    out_with(|out| out.write_all(plain(text).as_bytes()));
+}
+
+/// Writes a value to standard output as one line of JSON, without a copy of it.
+pub(crate) fn json(value: &impl serde::Serialize) {
+    out_with(|out| {
+        write_json(&mut *out, value)?;
+        out.write_all(b"\n")
+    });
 }
 
 /// Lets something write to standard output, buffered.
-pub(crate) fn out_with(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) {
+fn out_with(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let written = write(&mut out).and_then(|()| out.flush());
     // What could not be written is not tried again when the buffer is dropped.
@@ -22,8 +33,9 @@ pub(crate) fn out_with(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>
     }
 }
 
-/// Writes to standard error; nobody can be told when that fails.
+/// Writes to standard error, with our own colours and nothing else; nobody can be told when that fails.
 pub(crate) fn err(text: &str) {
+    let text = only_colours(text);
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }

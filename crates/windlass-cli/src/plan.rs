@@ -202,7 +202,9 @@ pub(crate) fn attach(text: String, root: &Root) -> Result<Message, Failure> {
             continue;
         }
         let Ok(stat) = root.stat(path) else { continue };
-        if windlass_core::gate::is_credential(path) {
+        // By its name, and by what a link of that name leads to.
+        let leads_to = root.resolve(path).map(|resolved| resolved.path).unwrap_or_default();
+        if [path, leads_to.as_str()].into_iter().any(windlass_core::gate::is_credential) {
             return Err(Failure::usage(format!("`{path}` looks like a secret and is not attached")));
         }
         if stat.kind == windlass_core::workspace::FileKind::File {
@@ -250,6 +252,8 @@ mod tests {
         assert_eq!(message.parts.len(), 2);
         assert!(message.text().contains("<file path=\"a.txt\">\ninside\n</file>"));
         assert!(attach("see @.env".into(), &root).is_err());
+        std::os::unix::fs::symlink(".env", dir.path().join("notes.txt")).unwrap();
+        assert!(attach("see @notes.txt".into(), &root).is_err());
         std::fs::write(dir.path().join("b.png"), "foob").unwrap();
         let message = attach("see @b.png".into(), &root).unwrap();
         let picture = Part::Image { media_type: "image/png".into(), data: "Zm9vYg==".into() };

@@ -25,8 +25,10 @@ use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 
 use crate::args::{AgentArgs, Format, LimitArgs, OutputArgs};
+use crate::commands::trust::ask_about;
 use crate::failure::Failure;
 use crate::plan::{self, ModelPlan};
+use crate::programs::program_tools;
 use crate::settings::Settings;
 use crate::view::{View, ask};
 use crate::{exit, wire};
@@ -74,6 +76,9 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(agent.cd.as_deref(), home.as_deref())?;
     let mut settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    if ask_about(&settings, windlass_core::workspace::Files::root(&root))? {
+        settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    }
     settings.add_flags(agent, limits)?;
     let plan = ModelPlan::of(agent, &settings)?;
     Ok(Ready { settings, root: Arc::new(root), plan, tools })
@@ -82,10 +87,11 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
         let Ready { settings, root, plan, tools } = ready;
-        let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
+        let mut tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
+        tools.extend(program_tools(&settings)?);
         let unknown = plan.unknown_model();
         for warning in settings.warnings.iter().chain(&unknown) {
-            say!("warning: {}", crate::view::plain(warning));
+            say!("warning: {}", crate::safe::message(warning));
         }
         let schema = opening.agent.json_schema.as_deref();
         let wired = wire::engine(&settings, &plan, root.clone(), opening.default_mode, schema, tools)?;
@@ -209,7 +215,7 @@ impl Desk {
         let Some(rule) = &approval.always else { return };
         let root = windlass_core::workspace::Files::root(self.root.as_ref());
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
-            say!("warning: the rule holds for this session only: {}", failure.message());
+            say!("warning: the rule holds for this session only: {}", crate::safe::message(&failure.message()));
         }
     }
 

@@ -1,5 +1,5 @@
 //! Settings: which keys there are, where they come from, and what they mean together with the flags.
-//! A project's files are untrusted: until they can be trusted they may only tighten.
+//! A project's files are untrusted: until a person trusts their content they may only tighten.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,11 +9,16 @@ use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
 use windlass_host::config::{Key, Kind, Layer, Layers, Origin, Places, Value, managed_files, nearest, set};
 
+use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
+
 use crate::args::{AgentArgs, LimitArgs, SandboxArgs};
+use crate::commands::trust::{Meaning, link_warning};
 use crate::failure::Failure;
 
 const MODES: Kind = Kind::Choice(&["plan", "ask", "edit", "auto"]);
 const LEVELS: Kind = Kind::Choice(&["read-only", "workspace-write", "full"]);
+
+const EFFECTS: Kind = Kind::Choice(&["read", "network", "write", "execute", "external"]);
 
 /// Every key there is.
 pub(crate) const KEYS: &[Key] = &[
@@ -86,20 +91,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "profiles.*.max_steps", kind: Kind::Limit, doc: "The same for `max_steps`." },
     Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
     Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
+    Key { name: "tools.*.command", kind: Kind::Texts, doc: "The program of a tool of your own, and its arguments." },
+    Key { name: "tools.*.description", kind: Kind::Text, doc: "What that tool does, for the model." },
+    Key { name: "tools.*.schema", kind: Kind::Text, doc: "JSON Schema of its arguments, as text; none without it." },
+    Key { name: "tools.*.effect", kind: EFFECTS, doc: "The worst it can do; it must be said." },
+    Key { name: "tools.*.timeout_s", kind: Kind::Number, doc: "Seconds until it is ended; 120." },
     Key { name: "ca_file", kind: Kind::Text, doc: "A PEM file with further root certificates." },
-];
-
-/// Keys that a project may set before it is trusted, because they can only tighten.
-const TIGHTENING: &[&str] = &[
-    "approval",
-    "max_budget_usd",
-    "max_steps",
-    "max_tokens",
-    "max_seconds",
-    "rules.ask",
-    "rules.deny",
-    "sandbox.level",
-    "sandbox.net",
 ];
 
 /// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
@@ -113,6 +110,8 @@ pub(crate) struct Settings {
     pub(crate) project: Layers<'static>,
     pub(crate) places: Places,
     pub(crate) warnings: Vec<String>,
+    /// Project files that set more than they may, and about which nobody was asked yet.
+    pub(crate) untrusted: Vec<ProjectFile>,
 }
 
 impl Settings {
@@ -143,7 +142,8 @@ impl Settings {
                 layers.add(Layer::Environment, key.name, &value, &variable)?;
             }
         }
-        let mut settings = Self { layers, project: Layers::new(KEYS), places, warnings: Vec::new() };
+        let mut settings =
+            Self { layers, project: Layers::new(KEYS), places, warnings: Vec::new(), untrusted: Vec::new() };
         if let Some(root) = root {
             let approved = settings.places.rules_file(root);
             settings.layers.add_file(Layer::User, &approved)?;
@@ -153,18 +153,56 @@ impl Settings {
     }
 
     fn add_project(&mut self, root: &Path) -> Result<(), Failure> {
-        let folder = root.join(".windlass");
-        self.project.add_file(Layer::Project, &folder.join("config.toml"))?;
-        self.project.add_file(Layer::ProjectLocal, &folder.join("config.local.toml"))?;
-        for (name, setting) in self.project.iter() {
-            if !TIGHTENING.contains(&name) {
-                self.warnings.push(format!(
-                    "{}: `{name}` is not used, because a project's settings may only tighten until they are trusted",
-                    setting.origin
-                ));
+        let (files, links) = project_files(root)?;
+        self.warnings.extend(links.into_iter().map(|link| link_warning(root, link)));
+        let store = TrustStore::new(self.places.trust_dir());
+        for file in files {
+            let (path, text) = (root.join(file.name), Self::project_text(root, &file)?);
+            let layer = if file.name.contains(".local.") { Layer::ProjectLocal } else { Layer::Project };
+            let said = match store.said(root, &file) {
+                _ if store.lies_in(root) => None,
+                Ok(said) => said,
+                Err(err) => {
+                    self.warnings.push(err.message);
+                    None
+                }
+            };
+            if said == Some(Said::Trusted) {
+                self.layers.add_text(layer, &path, &text)?;
+                continue;
+            }
+            let mut alone = Layers::new(KEYS);
+            alone.add_text(layer, &path, &text)?;
+            self.project.add_text(layer, &path, &text)?;
+            let more = alone.iter().filter(|(name, _)| Meaning::of(name) != Meaning::Tightens);
+            let unused: Vec<String> = more
+                .map(|(name, setting)| {
+                    format!(
+                        "{}: `{name}` is not used, because a project's settings may only tighten until they are trusted \
+                         (`windlass trust show`)",
+                        setting.origin
+                    )
+                })
+                .collect();
+            // Who said no once is not told again and again.
+            if !unused.is_empty() && said.is_none() {
+                self.warnings.extend(unused);
+                self.untrusted.push(file);
             }
         }
         Ok(())
+    }
+
+    fn project_text(root: &Path, file: &ProjectFile) -> Result<String, Failure> {
+        let unreadable = || Failure::usage(format!("{} is not UTF-8 text", root.join(file.name).display()));
+        String::from_utf8(file.bytes.clone()).map_err(|_| unreadable())
+    }
+
+    /// What a project file sets, by name.
+    pub(crate) fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, String)>, Failure> {
+        let mut alone = Layers::new(KEYS);
+        alone.add_text(Layer::Project, &root.join(file.name), &Self::project_text(root, file)?)?;
+        Ok(alone.iter().map(|(name, setting)| (name.to_owned(), setting.value.to_string())).collect())
     }
 
     /// Keeps a rule that a person approved for good, for this workspace.
@@ -372,7 +410,7 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failur
 }
 
 /// Names that rules may use already, although the tools come later.
-const LATER_TOOLS: &[&str] = &["python", "web_fetch", "web_search", "spawn_agent"];
+const LATER_TOOLS: &[&str] = &["web_fetch", "web_search", "spawn_agent"];
 
 fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();
@@ -457,5 +495,41 @@ mod tests {
         assert_eq!(settings.budget().unwrap().tokens_uncached, None);
         assert_eq!(settings.budget().unwrap().cost_micros, Some(500_000));
         assert!(settings.explicit_cost_limit());
+    }
+
+    #[test]
+    fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().join("project");
+        std::fs::create_dir_all(root.join(".windlass")).unwrap();
+        let config = home.path().join(".config/windlass");
+        std::fs::create_dir_all(&config).unwrap();
+        std::fs::write(config.join("config.toml"), "model = \"user\"\nmax_steps = 5\n").unwrap();
+        let text = "model = \"project\"\nmax_steps = 9\n[providers.groq]\nbase_url = \"http://127.0.0.1:1\"\n[rules]\nallow = [\"bash\"]\n";
+        std::fs::write(root.join(".windlass/config.toml"), text).unwrap();
+        std::fs::write(root.join(".windlass/config.local.toml"), "temperature = 0.5\n").unwrap();
+        let path = home.path().as_os_str().to_owned();
+        let load = || Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone())).unwrap();
+        let before = load();
+        assert_eq!(before.layers.text("model"), Some("user"));
+        assert_eq!(before.layers.text("providers.groq.base_url"), None);
+        assert!(before.gate(Mode::Ask, &["bash"]).unwrap().rules.is_empty());
+        assert_eq!((before.untrusted.len(), before.warnings.len()), (2, 4));
+        let store = TrustStore::new(before.places.trust_dir());
+        store.keep(&root, &before.untrusted[0], Said::Trusted).unwrap();
+        store.keep(&root, &before.untrusted[1], Said::Refused).unwrap();
+        let mut after = load();
+        assert_eq!((after.untrusted.len(), after.warnings.len()), (0, 0));
+        assert_eq!(after.layers.text("model"), Some("project"));
+        assert!(after.layers.get("model").unwrap().origin.place.ends_with(".windlass/config.toml:1"));
+        assert_eq!(after.budget().unwrap().steps, Some(9));
+        assert_eq!(after.layers.number("temperature"), None);
+        assert_eq!(after.gate(Mode::Ask, &["bash"]).unwrap().rules.len(), 1);
+        let agent = AgentArgs { model: Some("flag".into()), ..AgentArgs::default() };
+        after.add_flags(&agent, &LimitArgs::default()).unwrap();
+        assert_eq!(after.layers.text("model"), Some("flag"));
+        std::fs::write(root.join(".windlass/config.toml"), format!("{text} ")).unwrap();
+        let changed = load();
+        assert_eq!((changed.layers.text("model"), changed.untrusted.len()), (Some("user"), 1));
     }
 }

@@ -13,8 +13,6 @@ use crate::args::{Format, OutputArgs};
 use json::{JsonView, StreamView};
 use text::TextView;
 
-pub(crate) use style::plain;
-
 /// The chosen view.
 pub(crate) enum View {
     Text(Box<TextView>),

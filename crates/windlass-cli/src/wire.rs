@@ -15,10 +15,10 @@ use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
-use windlass_host::secret::{Credentials, KnownSecrets, Secret};
+use windlass_host::secret::{Credentials, Secret, Secrets};
 use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
-use windlass_host::workspace::Root;
+use windlass_host::workspace::{OutsideReads, Root};
 use windlass_providers::auth::Auth;
 use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider, SecretString, Setting,
@@ -81,6 +81,7 @@ pub(crate) fn engine(
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
         .redactor(redactor(&credentials))
+        .outside(Arc::new(OutsideReads))
         .gate(gate)
         .tools(tools)
         .build()?;
@@ -144,7 +145,7 @@ fn provider_options(
 }
 
 fn redactor(credentials: &Credentials) -> Arc<dyn Redactor> {
-    Arc::new(KnownSecrets::new(secrets(credentials)))
+    Arc::new(Secrets::new(secrets(credentials)))
 }
 
 /// The key of a vendor: the variable that is configured, the usual one, or the credentials file.

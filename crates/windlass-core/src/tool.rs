@@ -12,7 +12,7 @@ use crate::ask::{Answer, Question};
 use crate::message::{ArtifactRef, ErrorCategory};
 use crate::store::StoreError;
 use crate::turn::{Planned, Settled};
-use crate::workspace::{Artifacts, FileChange, FileError, FileErrorKind, Files, ProcessEnd, Processes};
+use crate::workspace::{Artifacts, FileChange, FileError, FileErrorKind, Files, Finished, ProcessEnd, Processes};
 use crate::{BoxFuture, CancellationToken};
 
 /// The worst a tool can do, strictest last.
@@ -195,6 +195,13 @@ pub struct RanCommand {
     pub bytes: u64,
     /// Hosts that it was not allowed to reach.
     pub refused: Vec<String>,
+}
+
+impl From<&Finished> for RanCommand {
+    fn from(finished: &Finished) -> Self {
+        let Finished { end, took, total_bytes, refused, .. } = finished;
+        Self { end: *end, took: *took, bytes: *total_bytes, refused: refused.clone() }
+    }
 }
 
 impl ToolOutput {

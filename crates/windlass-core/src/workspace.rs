@@ -41,6 +41,13 @@ pub trait Files: Send + Sync {
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError>;
 }
 
+/// Lets a call read what lies outside the workspace, once that was judged.
+pub trait Outside: Send + Sync {
+    /// The same files and, for reading alone, exactly these resolved paths and what is below them. What was judged is
+    /// what is opened: a link that was put in the way since then is refused.
+    fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files>;
+}
+
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
@@ -216,6 +223,8 @@ pub struct Command {
     pub timeout: Duration,
     /// Bytes kept in memory from the beginning and the end together.
     pub keep: usize,
+    /// What it reads from standard input; nothing when absent.
+    pub input: Option<Vec<u8>>,
 }
 
 /// How to follow a command.
@@ -430,10 +439,32 @@ pub trait ArtifactWriter: Send {
 #[error("{0}")]
 pub struct ArtifactError(pub String);
 
+/// How the words begin that stand in the place of a secret. Distinctive: a write that contains them is refused,
+/// because it would put them where the secret was.
+pub const REDACTED: &str = concat!("[redacted", " by windlass");
+
 /// Takes secrets out of text, once, when it enters the history.
 pub trait Redactor: Send + Sync {
     /// The text without secrets; borrowed when there was none.
     fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str>;
+    /// How much of the beginning of a text may be shown when more of it is to come: what follows may be the start of
+    /// a secret whose end is not there yet.
+    fn settled(&self, text: &str) -> usize {
+        text.len()
+    }
+    /// Where a text holds what looks like a secret; never the value.
+    fn scan(&self, _text: &str) -> Vec<KeyFinding> {
+        Vec::new()
+    }
+}
+
+/// Something in a text that looks like a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFinding {
+    /// Counted from 1.
+    pub line: usize,
+    /// What it looks like, in words.
+    pub kind: &'static str,
 }
 
 /// A redactor that knows no secrets.

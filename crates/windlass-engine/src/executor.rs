@@ -20,7 +20,7 @@ use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Effect, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
-use windlass_core::workspace::{Artifacts, Files, Processes, Redactor};
+use windlass_core::workspace::{Artifacts, Files, Outside, Processes, Redactor};
 
 use crate::run::RunOutlet;
 use crate::schema::Schemas;
@@ -41,6 +41,7 @@ pub(crate) struct Executor {
     pub(crate) processes: Arc<dyn Processes>,
     pub(crate) artifacts: Arc<dyn Artifacts>,
     pub(crate) redactor: Arc<dyn Redactor>,
+    pub(crate) outside: Option<Arc<dyn Outside>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cancel: CancellationToken,
     /// `--yes`: answers what a flag may answer.
@@ -52,6 +53,8 @@ struct Ready {
     call: ToolCall,
     tool: Arc<dyn Tool>,
     command: Option<String>,
+    /// What it may read outside the workspace: exactly what was judged.
+    outside: Vec<String>,
 }
 
 /// What became of a call before it ran.
@@ -152,6 +155,9 @@ impl Executor {
         }
         for change in done.changes {
             self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change }).await?;
+        }
+        for text in done.keys {
+            self.outlet.emit(EventKind::Warned { code: "key_in_file".into(), text }).await?;
         }
         self.log_finished(&done.result, began).await?;
         step.command_failed |= effect == Effect::Execute && done.result.error.is_some();

@@ -13,6 +13,9 @@ use windlass_core::history::{Entry, History};
 use windlass_core::id::{RunId, SessionId, TraceId};
 use windlass_core::message::Part;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
+use windlass_core::workspace::Redactor;
+
+use crate::redact::clean_event;
 
 /// A session's log while somebody writes it.
 pub(crate) struct Log {
@@ -22,6 +25,7 @@ pub(crate) struct Log {
     history: Mutex<History>,
     last_seq: AtomicU64,
     live: AtomicU32,
+    redactor: Arc<dyn Redactor>,
 }
 
 struct Writer {
@@ -56,7 +60,13 @@ const RESERVED: usize = 512;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Log {
-    pub(crate) fn new(session: SessionId, clock: Arc<dyn Clock>, port: Box<dyn LogWriter>, history: History) -> Self {
+    pub(crate) fn new(
+        session: SessionId,
+        clock: Arc<dyn Clock>,
+        port: Box<dyn LogWriter>,
+        history: History,
+        redactor: Arc<dyn Redactor>,
+    ) -> Self {
         let last_seq = AtomicU64::new(history.last_seq());
         let writer = Writer { port, line: String::new(), unsynced: false, broken: None };
         Self {
@@ -66,11 +76,17 @@ impl Log {
             history: Mutex::new(history),
             last_seq,
             live: AtomicU32::new(0),
+            redactor,
         }
     }
 
-    /// Numbers, writes, folds and shows a durable fact.
-    pub(crate) async fn emit(&self, scope: &Scope, kind: EventKind) -> Result<u64, StoreError> {
+    pub(crate) fn redactor(&self) -> &dyn Redactor {
+        self.redactor.as_ref()
+    }
+
+    /// Takes the secrets out of a durable fact, numbers, writes, folds and shows it. The log is what the model saw.
+    pub(crate) async fn emit(&self, scope: &Scope, mut kind: EventKind) -> Result<u64, StoreError> {
+        clean_event(self.redactor(), &mut kind);
         let mut writer = self.writer.lock().await;
         if let Some(err) = &writer.broken {
             return Err(err.clone());
@@ -94,7 +110,8 @@ impl Log {
     }
 
     /// Shows a fact that could not be written: the terminal event of a run whose store failed.
-    pub(crate) async fn show_unwritten(&self, scope: &Scope, kind: EventKind) {
+    pub(crate) async fn show_unwritten(&self, scope: &Scope, mut kind: EventKind) {
+        clean_event(self.redactor(), &mut kind);
         let after = self.last_seq.load(Ordering::Acquire);
         let n = self.live.fetch_add(1, Ordering::AcqRel) + 1;
         let event = self.event(scope, Order::Live { after, n }, kind);

@@ -23,6 +23,7 @@ use windlass_core::{BoxFuture, CancellationToken};
 use crate::account::Books;
 use crate::asking::{Desk, NoSuchAsk, OnAsk};
 use crate::log::{Log, Scope};
+use crate::redact::HeldDeltas;
 
 /// How one run is to be done.
 #[derive(Debug, Clone)]
@@ -165,6 +166,8 @@ pub(crate) struct RunOutlet {
     pub(crate) control: Arc<Control>,
     /// Calls that are running and must not be torn.
     pub(crate) untorn: AtomicU32,
+    /// What of the running answer is not shown yet.
+    pub(crate) held: Mutex<HeldDeltas>,
 }
 
 impl RunOutlet {
@@ -186,6 +189,18 @@ impl RunOutlet {
         self.ask(ask).await
     }
 
+    fn held(&self) -> std::sync::MutexGuard<'_, HeldDeltas> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows what was held back of an answer that is about to be committed.
+    fn show_held(&self) {
+        let rest = self.held().finish(self.log.redactor());
+        for (of, text) in rest {
+            self.log.show_live(&self.scope, EventKind::Delta { of, text });
+        }
+    }
+
     async fn answered(&self, ask: AskId, answer: Answer, by: &str) -> Result<Answer, StoreError> {
         let by = by.to_owned();
         self.emit(EventKind::Answered { ask, answer: answer.clone(), by }).await?;
@@ -195,10 +210,23 @@ impl RunOutlet {
 
 impl Outlet for RunOutlet {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
+        if matches!(kind, EventKind::Said { .. }) {
+            self.show_held();
+        }
         Box::pin(self.log.emit(&self.scope, kind))
     }
 
     fn show(&self, kind: EventKind) {
+        let kind = match kind {
+            EventKind::Delta { of, text } => {
+                let text = self.held().push(self.log.redactor(), &of, &text);
+                if text.is_empty() {
+                    return;
+                }
+                EventKind::Delta { of, text }
+            }
+            other => other,
+        };
         self.log.show_live(&self.scope, kind);
     }
 

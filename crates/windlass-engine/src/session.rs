@@ -20,10 +20,11 @@ use windlass_core::runtime::{RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Artifacts, NoSecrets, Redactor, Workspaces};
+use windlass_core::workspace::{Artifacts, NoSecrets, Outside, Redactor, Workspaces};
 
 use crate::account::Books;
 use crate::log::{Log, Scope, View};
+use crate::redact::clean_message;
 use crate::run::{Control, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
 
@@ -41,6 +42,7 @@ pub(crate) struct Parts {
     pub(crate) artifacts: ArtifactsOf,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) redactor: Arc<dyn Redactor>,
+    pub(crate) outside: Option<Arc<dyn Outside>>,
     pub(crate) tools: Arc<ToolSet>,
     pub(crate) validators: Vec<Arc<dyn Validator>>,
     pub(crate) schemas: Arc<Schemas>,
@@ -62,6 +64,7 @@ pub struct EngineBuilder {
     artifacts: Option<ArtifactsOf>,
     clock: Option<Arc<dyn Clock>>,
     redactor: Option<Arc<dyn Redactor>>,
+    outside: Option<Arc<dyn Outside>>,
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
     gate: PermissionGate,
@@ -94,6 +97,8 @@ impl EngineBuilder {
         clock: Arc<dyn Clock>,
         /// What takes secrets out of text; without one, nothing is taken out.
         redactor: Arc<dyn Redactor>,
+        /// What reads outside the workspace for calls that were allowed to; without one, none can.
+        outside: Arc<dyn Outside>,
     }
 
     /// More tools. Deny rules take tools away before the model sees them.
@@ -139,6 +144,7 @@ impl EngineBuilder {
             artifacts: self.artifacts.ok_or_else(|| missing("artifacts"))?,
             clock: self.clock.ok_or_else(|| missing("clock"))?,
             redactor: self.redactor.unwrap_or_else(|| Arc::new(NoSecrets)),
+            outside: self.outside,
             tools: Arc::new(tools),
             validators: self.validators,
             schemas: Arc::default(),
@@ -245,7 +251,7 @@ impl Engine {
         let parts = self.0.clone();
         let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
         let first_seq = history.last_seq() + 1;
-        let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history));
+        let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history, parts.redactor.clone()));
         let gate = Arc::new(Mutex::new(parts.gate.clone()));
         Session { id, parts, log, gate, trace, first_seq, busy: Arc::default() }
     }
@@ -325,6 +331,7 @@ impl Session {
             ask_timeout: options.ask_timeout,
             control: control.clone(),
             untorn: AtomicU32::new(0),
+            held: Mutex::default(),
         });
         let work = drive::Work {
             _busy: busy,
@@ -342,11 +349,7 @@ impl Session {
     }
 
     fn redacted(&self, mut prompt: Message) -> Message {
-        for part in &mut prompt.parts {
-            if let windlass_core::message::Part::Text { text } = part {
-                *text = self.parts.redactor.redact(text).into_owned();
-            }
-        }
+        clean_message(self.parts.redactor.as_ref(), &mut prompt);
         prompt
     }
 

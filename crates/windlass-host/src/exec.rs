@@ -44,7 +44,7 @@ const KILL_GRACE: Duration = Duration::from_secs(2);
 /// The largest piece read at once: what a pipe holds.
 const PIECE: usize = 64 * 1024;
 /// The variable that tells the processes of a run from others.
-const MARK: &str = "WINDLASS_RUN";
+pub(crate) const MARK: &str = "WINDLASS_RUN";
 /// Without `PATH` in the environment, programs are looked up here.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -68,7 +68,7 @@ impl HostProcesses {
     #[must_use]
     pub fn new(root: Arc<Root>, mut env: Vec<(OsString, OsString)>) -> Self {
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-        let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()));
+        let shell = find_shell(&path.unwrap_or_else(|| DEFAULT_PATH.into()), root.root());
         env.push(("PWD".into(), root.root().into()));
         let mark = format!("{:016x}", crate::clock::random_u64());
         env.push((MARK.into(), (&mark).into()));
@@ -112,14 +112,15 @@ impl HostProcesses {
         let dir = self.root.resolve(if command.workdir.is_empty() { "." } else { &command.workdir });
         let dir = dir.map_err(|err| ProcessError(format!("cannot start a command there: {err}")))?;
         let argv = [self.shell.clone().into_os_string(), "-c".into(), command.line.clone().into()];
-        start_inside(inside, &argv, &self.root.root().join(dir.path))
+        start_inside(inside, &argv, &self.root.root().join(dir.path), command.input.clone())
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
         let dir = self.workdir(&command.workdir)?;
         self.started.store(true, Ordering::Relaxed);
         let (env, apart, guard) = (&self.env, self.apart, &self.guard);
-        Launch { program: &self.shell, args: &["-c", &command.line], env, dir, apart, guard }.start()
+        let input = command.input.clone();
+        Launch { program: &self.shell, args: &["-c", &command.line], env, dir, input, apart, guard }.start()
     }
 
     fn workdir(&self, given: &str) -> Result<OwnedFd, ProcessError> {
@@ -297,11 +298,11 @@ fn end_of(status: ExitStatus) -> ProcessEnd {
     }
 }
 
-/// `bash` by the child's own `PATH`, or `sh`, which every system has at its place.
-fn find_shell(path: &std::ffi::OsStr) -> PathBuf {
+/// `bash` by the child's own `PATH`, or `sh`, which every system has at its place. Never one of the workspace's own.
+fn find_shell(path: &std::ffi::OsStr, root: &Path) -> PathBuf {
     let executable = |file: &PathBuf| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
     std::env::split_paths(path)
-        .filter(|dir| dir.is_absolute())
+        .filter(|dir| dir.is_absolute() && !dir.canonicalize().is_ok_and(|dir| dir.starts_with(root)))
         .map(|dir| dir.join("bash"))
         .find(executable)
         .unwrap_or_else(|| Path::new("/bin/sh").to_owned())

@@ -24,7 +24,7 @@ fn fixture() -> Fixture {
 }
 
 fn command(line: &str) -> Command {
-    Command { line: line.into(), workdir: String::new(), timeout: Duration::from_secs(20), keep: 50_000 }
+    Command { line: line.into(), workdir: String::new(), timeout: Duration::from_secs(20), keep: 50_000, input: None }
 }
 
 impl Fixture {

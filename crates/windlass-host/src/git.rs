@@ -16,9 +16,26 @@ const MAX_NAMES: usize = 4 << 20;
 /// Filters are programs that git runs on file content. Those that the machine or the person has set up stay (Git LFS
 /// is one); those that only this repository names are emptied: a repository is not trusted to name programs. A git
 /// that cannot do that is not asked at all, nor is one whose repository keeps its files somewhere else.
+///
+/// The git program itself is never one of the workspace: directories of the search path that are relative, or that
+/// lie in it, are left out. A directory that only looks like a bare repository is none.
 const GUARDED: &str = r#"
 refuse() { echo "$1"; exit 3; }
-export GIT_CONFIG_COUNT=0
+unset CDPATH
+top=$(pwd -P) outside= IFS=:
+set -f
+for dir in $PATH; do
+  case $dir in
+    /*) dir=$(cd -- "$dir" 2>/dev/null && pwd -P) || continue ;;
+    *) continue ;;
+  esac
+  case $dir/ in "$top"/*) ;; *) outside=$outside:$dir ;; esac
+done
+set +f
+unset IFS
+export PATH="${outside#:}"
+export GIT_CONFIG_COUNT=3 GIT_CONFIG_KEY_0=safe.bareRepository GIT_CONFIG_VALUE_0=explicit \
+  GIT_CONFIG_KEY_1=core.fsmonitor GIT_CONFIG_VALUE_1=false GIT_CONFIG_KEY_2=core.hooksPath GIT_CONFIG_VALUE_2=/dev/null
 filters=$(git config --show-scope --includes --name-only --get-regexp '^filter\..*\.(clean|smudge|process|required)$' 2>/dev/null)
 [ $? = 129 ] && refuse 'this git is too old to be used safely; update it to 2.31 or newer'
 while IFS='	' read -r scope key; do
@@ -31,7 +48,7 @@ while IFS='	' read -r scope key; do
 done <<END
 $filters
 END
-[ $GIT_CONFIG_COUNT != 0 ] && [ -n "$(git config --get "$last")" ] &&
+[ $GIT_CONFIG_COUNT != 3 ] && [ -n "$(git config --get "$last")" ] &&
   refuse 'the repository sets up filters, which this git is too old to switch off; update it to 2.31 or newer'
 [ "$(git rev-parse --is-inside-work-tree 2>/dev/null)" = false ] &&
   refuse 'the files of this repository are not in the workspace (see core.bare and core.worktree in its configuration)'
@@ -157,7 +174,7 @@ async fn ask(
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
     let line = format!("{GUARDED}{line}");
-    let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep };
+    let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep, input: None };
     let watch = Watch { progress: &|_| {}, cancel: cancel.clone(), artifacts: None };
     let finished = processes.run(command, watch).await.map_err(|err| GitError::Failed(err.0))?;
     match finished.end {
@@ -291,6 +308,55 @@ mod tests {
         f.sh("git config core.worktree /");
         let shown = status(&f.processes, 10_000, &CancellationToken::new()).await.unwrap().output;
         assert!(!shown.contains("usr"), "{shown}");
+    }
+
+    /// What of the corpus is about the engine's own git: a watcher in the configuration, a bare repository among the
+    /// files, a program of the workspace, a file named like an option.
+    #[tokio::test]
+    async fn a_hostile_clone_runs_nothing_through_our_git() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().join("work");
+        std::fs::create_dir_all(work.join("sub/objects")).unwrap();
+        std::fs::create_dir(work.join("sub/refs")).unwrap();
+        let ran = dir.path().join("ran");
+        let evil = format!("touch {}", ran.display());
+        std::fs::write(work.join("sub/HEAD"), "ref: refs/heads/main\n").unwrap();
+        let config = format!(
+            "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = \"{evil}\"\n"
+        );
+        std::fs::write(work.join("sub/config"), config).unwrap();
+        for program in ["git", "bash", "sh", "pwd", "cd"] {
+            let path = work.join(program);
+            std::fs::write(&path, format!("#!/bin/sh\n{evil}\n")).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        std::os::unix::fs::symlink(&work, dir.path().join("bin")).unwrap();
+        let path = format!(".:{}:{}:{PATH}", work.display(), dir.path().join("bin").display());
+        let ask = |top: &std::path::Path, path: &str| {
+            let root = Arc::new(Root::open(top).unwrap());
+            let vars = [("PATH".into(), path.into()), ("HOME".into(), dir.path().into())];
+            HostProcesses::new(root, child_env(vars, &[]))
+        };
+        let cancel = CancellationToken::new();
+        let bare = ask(&work.join("sub"), PATH);
+        assert!(status(&bare, 10_000, &cancel).await.is_err());
+        let done = std::process::Command::new("/usr/bin/env")
+            .args(["git", "-c", "init.defaultBranch=main", "init", "-q"])
+            .current_dir(&work)
+            .env("HOME", dir.path())
+            .status()
+            .unwrap();
+        assert!(done.success());
+        let text = format!("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = \"{evil}\"\n\thooksPath = .\n");
+        std::fs::write(work.join(".git/config"), text).unwrap();
+        std::fs::write(work.join("--upload-pack=x"), "x").unwrap();
+        let whole = ask(&work, &path);
+        let shown = status(&whole, 10_000, &cancel).await.unwrap().output;
+        assert!(shown.contains("?? --upload-pack=x"), "{shown}");
+        let of = DiffOf { paths: vec!["--upload-pack=x".into()], ..DiffOf::default() };
+        assert!(diff_line(&of, "--patch").unwrap().ends_with(" -- ':(literal)--upload-pack=x'"));
+        assert_eq!(diff(&whole, &of, 10_000, &cancel).await.unwrap().output, "");
+        assert!(!ran.exists());
     }
 
     #[tokio::test]

@@ -20,4 +20,5 @@ mod search;
 pub mod secret;
 pub mod session_log;
 pub mod transaction;
+pub mod trust;
 pub mod workspace;

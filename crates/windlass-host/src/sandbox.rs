@@ -163,6 +163,8 @@ impl Sandbox {
             env.extend(proxy_variables(port));
         }
         env.push(("TMPDIR".into(), "/tmp".into()));
+        // Programs of ours that a command starts know by it that no person did.
+        env.push((crate::exec::MARK.into(), "sandbox".into()));
         Ok(Inside { session, env, refused, proxy, tier })
     }
 

@@ -1,12 +1,17 @@
 //! Credentials: a value that no formatting shows, the file they are kept in, and taking them out of text.
 //! Nothing here looks at the environment; the caller's lookup does.
 
+mod shape;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use windlass_core::workspace::{FileErrorKind, Redactor};
+use aho_corasick::{AhoCorasick, MatchKind};
+use windlass_core::workspace::{FileErrorKind, KeyFinding, REDACTED, Redactor};
+
+use self::shape::Hit;
 
 use crate::workspace::{open_regular, read_whole, write_whole};
 
@@ -14,8 +19,8 @@ use crate::workspace::{open_regular, read_whole, write_whole};
 const MAX_FILE: u64 = 256 * 1024;
 /// Shorter values are not looked for in text: they would hit ordinary words.
 const MIN_REDACTED: usize = 8;
-/// What stands in the place of a secret.
-pub const MARK: &str = "[redacted]";
+/// Plain words of that length or less are not taken for the value of a secret variable.
+const MAX_WORD: usize = 12;
 
 /// A secret value. Formatting shows stars; [`Secret::expose`] is the one way to the value.
 #[derive(Clone, PartialEq, Eq)]
@@ -168,33 +173,114 @@ pub fn store_credential(path: &Path, name: &str, value: &Secret) -> Result<(), S
     write_whole(path, document.to_string().as_bytes(), 0o600).map_err(fail)
 }
 
-/// Takes known secret values out of text.
-#[derive(Debug, Default)]
-pub struct KnownSecrets {
-    /// Longest first, so that a secret that contains another goes as a whole.
-    values: Vec<Secret>,
-}
-
-impl KnownSecrets {
-    /// A redactor of these values. Very short ones are passed over: they would hit ordinary words.
-    #[must_use]
-    pub fn new(values: impl IntoIterator<Item = Secret>) -> Self {
-        let mut values: Vec<_> = values.into_iter().filter(|value| value.expose().len() >= MIN_REDACTED).collect();
-        values.sort_unstable_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
-        values.dedup();
-        Self { values }
+/// How much of these bytes may be shown when more of them are to come: a key-shaped text may have begun there.
+pub(crate) fn open_key(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => shape::open_from(text),
+        // Keys are written in ASCII: what is no text at the end is none.
+        Err(err) => std::str::from_utf8(&bytes[..err.valid_up_to()]).map_or(bytes.len(), |text| {
+            let open = shape::open_from(text);
+            if open == text.len() { bytes.len() } else { open }
+        }),
     }
 }
 
-impl Redactor for KnownSecrets {
-    fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut text = Cow::Borrowed(text);
-        for secret in &self.values {
-            if memchr::memmem::find(text.as_bytes(), secret.expose().as_bytes()).is_some() {
-                text = Cow::Owned(text.replace(secret.expose(), MARK));
-            }
+/// Takes known secret values, and whatever looks like a key, out of text.
+#[derive(Default)]
+pub struct Secrets {
+    values: Vec<Secret>,
+    /// All values at once; the longest wins, so that a secret that contains another goes as a whole.
+    known: Option<AhoCorasick>,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secrets({} values)", self.values.len())
+    }
+}
+
+impl Secrets {
+    /// A redactor of these values and of key-shaped text. Very short values and single plain words are passed over:
+    /// they would hit ordinary text.
+    #[must_use]
+    pub fn new(values: impl IntoIterator<Item = Secret>) -> Self {
+        let telling = |value: &Secret| {
+            let value = value.expose();
+            let word = value.len() < MAX_WORD && value.bytes().all(|byte| byte.is_ascii_lowercase());
+            value.len() >= MIN_REDACTED && !word
+        };
+        let mut values: Vec<_> = values.into_iter().filter(telling).collect();
+        values.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        values.dedup();
+        let words = values.iter().map(Secret::expose);
+        let known = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(words);
+        // Building fails only for more text than a process can hold.
+        Self { known: known.ok().filter(|_| !values.is_empty()), values }
+    }
+
+    /// What is to be hidden, in order and without overlaps.
+    fn hits(&self, text: &str) -> Vec<Hit> {
+        let mut hits = shape::hits(text);
+        if let Some(known) = &self.known {
+            let found =
+                known.find_iter(text).map(|found| Hit { start: found.start(), end: found.end(), kind: "secret" });
+            hits.extend(found);
         }
-        text
+        hits.sort_unstable_by_key(|hit| (hit.start, hit.end));
+        hits.dedup_by(|next, kept| {
+            let overlap = next.start < kept.end;
+            if overlap {
+                kept.end = kept.end.max(next.end);
+            }
+            overlap
+        });
+        hits
+    }
+}
+
+impl Redactor for Secrets {
+    fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let hits = self.hits(text);
+        if hits.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut clean = String::with_capacity(text.len());
+        let mut at = 0;
+        for hit in hits {
+            clean.push_str(&text[at..hit.start]);
+            clean.push_str(REDACTED);
+            clean.push_str(": ");
+            clean.push_str(hit.kind);
+            clean.push(']');
+            at = hit.end;
+        }
+        clean.push_str(&text[at..]);
+        Cow::Owned(clean)
+    }
+
+    fn settled(&self, text: &str) -> usize {
+        let mut open = shape::open_from(text);
+        for secret in &self.values {
+            let secret = secret.expose().as_bytes();
+            let most = (secret.len() - 1).min(text.len());
+            let cut = (1..=most).rev().find(|len| text.as_bytes().ends_with(&secret[..*len]));
+            open = open.min(text.len() - cut.unwrap_or(0));
+        }
+        // Never inside something that is hidden as a whole.
+        let hits = if open < text.len() { self.hits(text) } else { Vec::new() };
+        let inside = hits.iter().find(|hit| hit.start < open && open < hit.end);
+        text.floor_char_boundary(inside.map_or(open, |hit| hit.start))
+    }
+
+    fn scan(&self, text: &str) -> Vec<KeyFinding> {
+        let mut line = 1;
+        let mut counted = 0;
+        let found = self.hits(text).into_iter().map(|hit| {
+            line += memchr::memchr_iter(b'\n', &text.as_bytes()[counted..hit.start]).count();
+            counted = hit.start;
+            KeyFinding { line, kind: hit.kind }
+        });
+        found.collect()
     }
 }
 
@@ -258,9 +344,34 @@ mod tests {
 
     #[test]
     fn known_secrets_are_taken_out_whole_and_clean_text_is_not_copied() {
-        let known = KnownSecrets::new(["sk-12345678", "sk-12345678-long", "short"].map(Secret::new));
-        let text = "a sk-12345678-long b sk-12345678 c short";
-        assert_eq!(known.redact(text), "a [redacted] b [redacted] c short");
+        let known = Secrets::new(["pw-12345678", "pw-12345678-long", "short", "disabled"].map(Secret::new));
+        let text = "a pw-12345678-long b pw-12345678 c short disabled";
+        let gone = format!("{REDACTED}: secret]");
+        assert_eq!(known.redact(text), format!("a {gone} b {gone} c short disabled"));
         assert!(matches!(known.redact("nothing here"), Cow::Borrowed(_)));
+        assert_eq!(format!("{known:?}"), "Secrets(2 values)");
+    }
+
+    #[test]
+    fn the_start_of_a_secret_is_held_back_until_it_is_clear() {
+        let known = Secrets::new([Secret::new("hunter2-hunter2")]);
+        for (text, settled) in [
+            ("say hunt", 4),
+            ("say hunted", 10),
+            ("say hunter2-hunter2", 4),
+            ("say hunter2-hunter2 ", 20),
+            ("é hunter", 3),
+            ("", 0),
+        ] {
+            assert_eq!(known.settled(text), settled, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_scan_says_where_and_what_but_never_the_value() {
+        let known = Secrets::new([Secret::new("hunter2-hunter2")]);
+        let text = "a\nb hunter2-hunter2\n\nAKIAIOSFODNN7EXAMPLE x AKIAIOSFODNN7EXAMPLE";
+        let found: Vec<_> = known.scan(text).iter().map(|found| format!("{}: {}", found.line, found.kind)).collect();
+        assert_eq!(found, ["2: secret", "4: aws key id", "4: aws key id"]);
     }
 }

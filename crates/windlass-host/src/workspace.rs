@@ -5,6 +5,7 @@
 mod beneath;
 mod discover;
 mod error;
+mod outside;
 mod write;
 
 use std::fs::File;
@@ -22,6 +23,7 @@ use windlass_core::workspace::{
 
 pub use self::discover::{OpenError, discover};
 pub(crate) use self::error::{bad_path, from_errno, from_io, kind_of, too_large, wrong_kind};
+pub use self::outside::OutsideReads;
 pub(crate) use self::write::{is_draft, write_whole};
 
 use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
@@ -101,6 +103,7 @@ impl Root {
         if path.components().next() == Some(Component::ParentDir) {
             return Err(outside(path));
         }
+        let last = if self.kernel.no_links() { LastLink::Keep } else { last };
         locate(self.handle(), path, last, Reach::Beneath)
     }
 

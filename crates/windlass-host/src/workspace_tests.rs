@@ -467,3 +467,62 @@ fn a_full_disk_keeps_the_old_content() {
     assert_eq!(std::fs::read_dir(f.root.root()).unwrap().count(), before);
     f.root.write("a.txt", b"fits").unwrap();
 }
+
+/// A directory and a file are swapped for links that lead out, as fast as the system can, while both are written and
+/// read. Whatever each operation answers, nothing outside is ever changed or shown.
+#[cfg(target_os = "linux")]
+#[test]
+fn two_thousand_swaps_never_lead_out() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    const ROUNDS: u32 = 2_000;
+    for by_kernel in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let (work, out) = (dir.path().join("work"), dir.path().join("out"));
+        for path in [work.join("d"), out.clone()] {
+            std::fs::create_dir_all(path).unwrap();
+        }
+        std::fs::write(out.join("f.txt"), "original").unwrap();
+        std::fs::write(work.join("d/f.txt"), "inside").unwrap();
+        std::fs::write(work.join("g.txt"), "inside").unwrap();
+        std::os::unix::fs::symlink(&out, work.join("d-link")).unwrap();
+        std::os::unix::fs::symlink(out.join("f.txt"), work.join("g-link")).unwrap();
+        let mut root = Root::open(&work).unwrap();
+        if !by_kernel {
+            root.kernel = KernelLookup::absent();
+        }
+        let (done, swaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let swapper = std::thread::spawn({
+            let (done, swaps, work) = (done.clone(), swaps.clone(), work.clone());
+            move || {
+                while !done.load(Ordering::Relaxed) {
+                    for (a, b) in [("d", "d-link"), ("g.txt", "g-link")] {
+                        // A write may have put a new file in the place of the link; then there is nothing to swap.
+                        let _ = renameat_with(CWD, work.join(a), CWD, work.join(b), RenameFlags::EXCHANGE);
+                    }
+                    swaps.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut rounds = 0;
+        while rounds < ROUNDS || swaps.load(Ordering::Relaxed) < ROUNDS {
+            for path in ["d/f.txt", "g.txt"] {
+                let _ = root.write(path, b"inside");
+                if let Ok(bytes) = root.read(path, 99) {
+                    assert_eq!(bytes, b"inside", "{path} was read from outside");
+                }
+                let _ = root.write("d/new.txt", b"inside");
+                let _ = root.rename("d/new.txt", "d/moved.txt", true);
+                let _ = root.remove("d/moved.txt");
+            }
+            rounds += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        swapper.join().unwrap();
+        assert_eq!(std::fs::read(out.join("f.txt")).unwrap(), b"original");
+        let left: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["f.txt"]);
+    }
+}

@@ -68,7 +68,7 @@ impl Args {
                     )));
                 }
                 let workdir = self.workdir.unwrap_or_default();
-                let command = Command { line, workdir, timeout: Duration::from_secs(seconds), keep: KEEP };
+                let command = Command { line, workdir, timeout: Duration::from_secs(seconds), keep: KEEP, input: None };
                 Ok(if self.background { Wish::Start(command) } else { Wish::Run(command) })
             }
             (None, Some(job), None) => Ok(Wish::Poll(JobId(job), self.offset.unwrap_or(0))),
@@ -148,6 +148,7 @@ async fn run(command: Command, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFail
 }
 
 fn output(finished: Finished, limit: u64) -> ToolOutput {
+    let command = Some(RanCommand::from(&finished));
     let said = if finished.output.trim().is_empty() { "[no output]".to_owned() } else { finished.output };
     let (failed, text) = match finished.end {
         ProcessEnd::Exited { code: 0 } => (None, said),
@@ -170,12 +171,6 @@ fn output(finished: Finished, limit: u64) -> ToolOutput {
         Some(stored) => format!("{text}\n{}", all_of_it(stored, finished.total_bytes)),
         None => text,
     };
-    let command = Some(RanCommand {
-        end: finished.end,
-        took: finished.took,
-        bytes: finished.total_bytes,
-        refused: finished.refused,
-    });
     ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
 }
 

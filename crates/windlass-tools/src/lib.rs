@@ -24,6 +24,8 @@ mod list_directory;
 mod move_file;
 mod notes;
 mod place;
+mod process;
+mod python;
 mod read_file;
 mod seen;
 mod write_file;
@@ -31,6 +33,8 @@ mod write_file;
 use std::sync::Arc;
 
 use windlass_core::tool::Tool;
+
+pub use self::process::ProcessTool;
 
 /// All built-in tools, in the order the model sees them. One set belongs to one session: it remembers what
 /// was read, so that an edit of a file that changed since is refused.
@@ -53,6 +57,7 @@ pub fn all() -> Vec<Arc<dyn Tool>> {
         Arc::new(notes::Notes::new()),
         Arc::new(ask_user::AskUser::new()),
         Arc::new(calculator::Calculator::new()),
+        Arc::new(python::Python::new()),
     ]
 }
 

@@ -5,6 +5,7 @@
 
 mod editing;
 mod looking;
+mod programs;
 mod running;
 
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use tempfile::TempDir;
 use windlass_core::ask::{Answer, Question};
-use windlass_core::tool::{ToolCtx, ToolFailure, ToolOutput, ToolSet, Voice};
+use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolOutput, ToolSet, Touch, Voice};
 use windlass_core::workspace::{Artifacts, Files, Processes};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_host::artifact::ArtifactDir;
@@ -76,6 +77,23 @@ impl Bench {
         };
         before.iter().for_each(|(path, text)| bench.put(path, text.as_bytes()));
         bench
+    }
+
+    /// A workspace whose programs are looked up elsewhere.
+    fn with_path(path: &str) -> Self {
+        let bench = Self::new(&[]);
+        let root = Arc::new(Root::open(bench.path()).unwrap());
+        let processes = Arc::new(HostProcesses::new(root, child_env([("PATH".into(), path.into())], &[])));
+        Self { processes, ..bench }
+    }
+
+    /// One more tool.
+    fn add(&mut self, tool: Arc<dyn Tool>) {
+        self.tools = ToolSet::new(self.tools.iter().cloned().chain([tool]).collect());
+    }
+
+    fn touches(&self, tool: &str, args: Value) -> Result<Vec<Touch>, ToolFailure> {
+        self.tools.get(tool).unwrap().touches(&args, &self.ctx())
     }
 
     fn path(&self) -> &Path {
@@ -156,6 +174,7 @@ fn schemas_are_compact_and_every_field_is_described() {
             "notes",
             "ask_user",
             "calculator",
+            "python",
         ]
     );
     let mut size = 0;

@@ -3,11 +3,13 @@
 use crate::out::say;
 use std::process::ExitCode;
 
-use windlass_core::workspace::Files;
+use windlass_core::workspace::{Files, Redactor};
 use windlass_host::config::{known, set, unset};
+use windlass_host::secret::Secrets;
 
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::failure::Failure;
+use crate::safe::one_line;
 use crate::settings::{KEYS, Settings};
 use crate::{exit, plan};
 
@@ -39,17 +41,21 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
         }
     };
     for warning in &settings.warnings {
-        say!("warning: {}", crate::view::plain(warning));
+        say!("warning: {}", crate::safe::message(warning));
     }
     Ok(exit::printed(&text))
 }
 
 fn show(settings: &Settings, origin: bool) -> String {
     let mut text = String::new();
+    let secrets = Secrets::default();
     for (name, setting) in settings.layers.iter() {
+        // An address may hold a password; what is set is shown, not what is hidden in it.
+        let value = setting.value.to_string();
+        let value = one_line(&secrets.redact(&value));
         match origin {
-            true => text.push_str(&format!("{name} = {}  # {}\n", setting.value, setting.origin)),
-            false => text.push_str(&format!("{name} = {}\n", setting.value)),
+            true => text.push_str(&format!("{name} = {value}  # {}\n", one_line(&setting.origin.to_string()))),
+            false => text.push_str(&format!("{name} = {value}\n")),
         }
     }
     if text.is_empty() {

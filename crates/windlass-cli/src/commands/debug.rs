@@ -37,8 +37,7 @@ pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
                 Err(why) => unusable(number, why),
             }
         };
-        let json = serde_json::to_string(&decoded).map_err(|err| Failure::usage(err.to_string()))?;
-        out::out(&format!("{json}\n"));
+        out::json(&decoded);
         if out::broken().is_some() {
             break;
         }

@@ -10,8 +10,8 @@ use windlass_providers::VENDORS;
 use super::models;
 use crate::args::DoctorArgs;
 use crate::failure::Failure;
+use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
-use crate::view::plain;
 use crate::{exit, plan};
 
 struct Finding {
@@ -29,7 +29,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
             .iter()
             .map(|one| json!({ "what": one.what, "ok": one.ok, "needed": one.needed, "detail": one.detail }))
             .collect();
-        format!("{}\n", json!({ "version": env!("CARGO_PKG_VERSION"), "findings": rows }))
+        json_line(&json!({ "version": env!("CARGO_PKG_VERSION"), "findings": rows }))
     } else {
         let mut text = format!("windlass {}\n", env!("CARGO_PKG_VERSION"));
         for one in &findings {
@@ -38,7 +38,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
                 (false, true) => "BROKEN ",
                 (false, false) => "missing",
             };
-            text.push_str(&format!("{mark}  {:<22} {}\n", one.what, plain(&one.detail)));
+            text.push_str(&format!("{mark}  {:<22} {}\n", one.what, one_line(&one.detail)));
         }
         text
     };

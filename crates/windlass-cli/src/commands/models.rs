@@ -10,8 +10,8 @@ use windlass_providers::{VENDORS, Vendor};
 use super::block_on;
 use crate::args::ModelsArgs;
 use crate::failure::Failure;
+use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
-use crate::view::plain;
 use crate::{exit, wire};
 
 pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
@@ -30,7 +30,7 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
             };
             let state = state.unwrap_or_else(|why| why);
             let row = json!({ "vendor": vendor.id, "ready": ready, "state": state, "serves": models, "error": error });
-            text.push_str(&format!("{row}\n"));
+            text.push_str(&json_line(&row));
             continue;
         }
         let (mark, why) = match (state, &served) {
@@ -39,9 +39,9 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
             (Ok(why), _) => ("ready  ", why),
             (Err(why), _) => ("missing", why),
         };
-        text.push_str(&format!("{:<21} {mark}  {}\n", vendor.id, plain(&why)));
+        text.push_str(&format!("{:<21} {mark}  {}\n", vendor.id, one_line(&why)));
         for model in served.and_then(Result::ok).unwrap_or_default() {
-            text.push_str(&format!("  serves {}/{}\n", vendor.id, plain(&model)));
+            text.push_str(&format!("  serves {}/{}\n", vendor.id, one_line(&model)));
         }
     }
     if !args.json {
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
                 "cache_read_usd": usd(price.cache_read), "cache_write_usd": usd(price.cache_write),
                 "batch_percent": row.batch_percent,
             });
-            text.push_str(&format!("{row}\n"));
+            text.push_str(&json_line(&row));
         } else if args.prices {
             let name = format!("{}/{}", row.vendor, row.name);
             let (price, batch) =

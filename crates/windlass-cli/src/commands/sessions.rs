@@ -2,6 +2,7 @@
 
 use crate::out::say;
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
@@ -18,8 +19,8 @@ use crate::args::{ExportFormat, SessionsCommand};
 use crate::exit;
 use crate::failure::Failure;
 use crate::out;
+use crate::safe::{json_line, message, one_line};
 use crate::session_run::session_id;
-use crate::view::plain;
 use crate::view::style::first_line;
 use crate::view::text::{describe, explain};
 
@@ -36,13 +37,11 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
             while let Some(event) = events.next().await {
                 let event = event?;
                 let text = match format {
-                    ExportFormat::Jsonl => format!("{}\n", serde_json::json!(event)),
+                    ExportFormat::Jsonl => json_line(&event),
                     ExportFormat::Markdown => markdown(&event),
                 };
                 match &mut file {
                     Some(file) => file.write_all(text.as_bytes())?,
-                    // On a terminal, what a model said must not drive it; JSON escapes control characters itself.
-                    None if format == ExportFormat::Markdown => out::out(&plain(&text)),
                     None => out::out(&text),
                 }
                 if out::broken().is_some() {
@@ -75,7 +74,7 @@ async fn list(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCod
             Ok(head) => head,
             // One damaged session is said, and the others are still listed.
             Err(err) => {
-                say!("warning: {}", plain(&err.to_string()));
+                say!("warning: {}", message(&err.to_string()));
                 continue;
             }
         };
@@ -84,7 +83,7 @@ async fn list(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCod
                 "id": head.id, "opened": head.opened, "last": head.last, "workspace": head.workspace,
                 "title": head.title, "events": head.events,
             });
-            text.push_str(&format!("{row}\n"));
+            text.push_str(&json_line(&row));
         } else {
             let last = head.last.to_string();
             let title = first_line(&head.title, 60);
@@ -93,7 +92,7 @@ async fn list(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCod
                 head.id,
                 &last[..16],
                 head.events,
-                plain(&head.workspace)
+                one_line(&head.workspace)
             ));
         }
     }
@@ -111,7 +110,7 @@ async fn show(store: &SessionLog, session: &str) -> Result<ExitCode, Failure> {
         if let Some(line) = line(&event) {
             let at = event.at.to_string();
             let seq = event.order.seq().unwrap_or_default();
-            out::out(&format!("{seq:>5}  {}  {}\n", &at[11..19], plain(&line)));
+            out::out(&format!("{seq:>5}  {}  {}\n", &at[11..19], one_line(&line)));
         }
         if out::broken().is_some() {
             break;
@@ -202,7 +201,7 @@ fn fenced(text: &str, language: &str) -> String {
 }
 
 fn create(path: &std::path::Path) -> Result<std::fs::File, Failure> {
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     file.map_err(|err| match err.kind() {
         std::io::ErrorKind::AlreadyExists => {
             Failure::usage(format!("{} exists already", path.display())).hint("name another file, or remove it first")

@@ -2,15 +2,23 @@
 
 use std::process::ExitCode;
 
+use windlass_core::workspace::Files;
 use windlass_host::config::nearest;
 
 use crate::args::ToolsArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::plan;
+use crate::programs::program_tools;
+use crate::settings::Settings;
 use crate::view::style::first_line;
 
 pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
-    let tools = windlass_tools::all();
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(None, home.as_deref()).ok();
+    let settings = Settings::load(root.as_ref().map(Files::root))?;
+    let mut tools = windlass_tools::all();
+    tools.extend(program_tools(&settings)?);
     let mut text = String::new();
     match &args.name {
         Some(name) => {
@@ -24,7 +32,7 @@ pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
             };
             let spec = tool.spec();
             if args.json {
-                text.push_str(&format!("{}\n", serde_json::json!(spec)));
+                text.push_str(&crate::safe::json_line(spec));
             } else {
                 text.push_str(&format!("{}\n\n{:#}\n", spec.description, spec.schema));
             }
@@ -33,7 +41,7 @@ pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
             for tool in &tools {
                 let spec = tool.spec();
                 if args.json {
-                    text.push_str(&format!("{}\n", serde_json::json!(spec)));
+                    text.push_str(&crate::safe::json_line(spec));
                 } else {
                     let effect = format!("{:?}", spec.effect).to_lowercase();
                     text.push_str(&format!("{:<16} {effect:<8} {}\n", spec.name, first_line(&spec.description, 90)));

@@ -1,13 +1,11 @@
 //! Questions at the terminal: what exactly is asked, and what a typed line means.
 
-use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::ask::{About, Answer, Approval, Ask};
 use windlass_core::tool::Touch;
 
-use super::style::{Paint, Style, marked};
-use super::text::describe;
+use super::style::{Paint, Style};
+use crate::safe::{marked_block, marked_line};
 
-/// Lines of a preview that are shown.
-const PREVIEW_LINES: usize = 400;
 /// Touches that are shown.
 const MAX_TOUCHES: usize = 40;
 
@@ -17,41 +15,61 @@ pub(crate) fn question(ask: &Ask) -> String {
     let mut text = String::new();
     match &ask.about {
         About::Approval(approval) => {
-            let call = marked(&describe(&approval.call));
-            text.push_str(&format!("{} {call}\n", paint.on(Style::Warning, "approve?")));
-            text.push_str(&format!("  because: {} ({})\n", marked(&approval.reason), marked(&approval.rule)));
-            for touch in approval.touches.iter().take(MAX_TOUCHES) {
-                text.push_str(&format!("  {}\n", marked(&touched(touch))));
+            text.push_str(&format!("{} {}\n", paint.on(Style::Warning, "approve?"), marked_line(&approval.call.name)));
+            text.push_str(&whole_call(approval));
+            text.push_str(&format!("  because: {} ({})\n", marked_line(&approval.reason), marked_line(&approval.rule)));
+            for touch in approval.touches.iter().filter(|touch| !runs(touch)).take(MAX_TOUCHES) {
+                text.push_str(&format!("  {}\n", marked_line(&touched(touch))));
             }
             text.push_str(&more(approval.touches.len(), MAX_TOUCHES, "things it touches"));
-            if let Some(preview) = &approval.preview {
-                for line in marked(preview).lines().take(PREVIEW_LINES) {
-                    let style = match line.bytes().next() {
-                        Some(b'+') => Style::Added,
-                        Some(b'-') => Style::Removed,
-                        _ => Style::Dim,
-                    };
-                    text.push_str(&format!("  {}\n", paint.on(style, line)));
-                }
-                text.push_str(&more(preview.lines().count(), PREVIEW_LINES, "lines"));
+            for line in approval
+                .preview
+                .iter()
+                .flat_map(|preview| marked_block(preview).lines().map(str::to_owned).collect::<Vec<_>>())
+            {
+                let style = match line.trim_start_matches([' ', '│']).bytes().next() {
+                    Some(b'+') => Style::Added,
+                    Some(b'-') => Style::Removed,
+                    _ => Style::Dim,
+                };
+                text.push_str(&format!("{}\n", paint.on(style, &line)));
             }
             match &approval.always {
                 Some(rule) => text.push_str(&format!(
                     "[y] once  [a] always for {}  [n] no, with a reason if you like: ",
-                    marked(rule)
+                    marked_line(rule)
                 )),
                 None => text.push_str("[y] once  [n] no, with a reason if you like: "),
             }
         }
         About::Question(question) => {
-            text.push_str(&format!("{} {}\n", paint.on(Style::Warning, "question:"), marked(&question.text)));
+            text.push_str(&format!("{}\n{}", paint.on(Style::Warning, "question:"), marked_block(&question.text)));
             for (at, option) in question.options.iter().enumerate() {
-                text.push_str(&format!("  {}. {}\n", at + 1, marked(option)));
+                text.push_str(&format!("  {}. {}\n", at + 1, marked_line(option)));
             }
             text.push_str("> ");
         }
     }
     text
+}
+
+/// The call as it would run: its commands line by line, or else its arguments.
+fn whole_call(approval: &Approval) -> String {
+    let commands = approval.touches.iter().filter_map(|touch| match touch {
+        Touch::Execute { command } => Some(marked_block(command)),
+        _ => None,
+    });
+    let commands: String = commands.collect();
+    match &approval.preview {
+        _ if !commands.is_empty() => commands,
+        // What would change is shown below; the paths are among what it touches.
+        Some(_) => String::new(),
+        None => marked_block(&format!("{:#}", approval.call.args)),
+    }
+}
+
+fn runs(touch: &Touch) -> bool {
+    matches!(touch, Touch::Execute { .. })
 }
 
 /// What is not shown is said, so that nobody approves it unseen.
@@ -93,7 +111,7 @@ fn touched(touch: &Touch) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::ask::{Approval, Question};
+    use windlass_core::ask::Question;
     use windlass_core::id::AskId;
     use windlass_core::message::ToolCall;
 
@@ -135,5 +153,26 @@ mod tests {
         assert_eq!(understand(&ask, "2"), Some(Answer::Text { text: "blue".into() }));
         assert_eq!(understand(&ask, "7"), Some(Answer::Text { text: "7".into() }));
         assert_eq!(understand(&ask, " "), None);
+    }
+
+    #[track_caller]
+    fn check(command: &str, holds: &[&str]) {
+        let mut ask = approval(None);
+        let About::Approval(about) = &mut ask.about else { panic!("an approval") };
+        about.touches = vec![Touch::Execute { command: command.to_owned() }];
+        let shown = question(&ask);
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+        for part in holds {
+            assert!(shown.contains(part), "{part} is not in {shown:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_a_command_holds_is_seen() {
+        check("touch build\rls           ", &["  │ touch build‹U+000D›ls"]);
+        check("echo \u{202e} hs|live\u{202c}", &["‹U+202E›", "‹U+202C›"]);
+        check(&format!("ls{}; touch tail", " ".repeat(5_000)), &["  │ ls ‹5000 blanks› ; touch tail\n"]);
+        check(&format!("ls {}; touch tail", "x".repeat(50_000)), &["NOT shown", "; touch tail\n"]);
+        check("ls\n[y] once  [n] no\ntouch x", &["  │ ls\n  │ [y] once  [n] no\n  │ touch x\n"]);
     }
 }

@@ -6,7 +6,7 @@ use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Role;
 
-use crate::out::out_with;
+use crate::out;
 
 /// Collects what the last line needs.
 pub(crate) struct JsonView {
@@ -82,10 +82,7 @@ impl JsonView {
         }
         // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
         result["text"] = std::mem::take(&mut self.text).into();
-        out_with(|out| {
-            serde_json::to_writer(&mut *out, &result)?;
-            out.write_all(b"\n")
-        });
+        out::json(&result);
     }
 }
 
@@ -94,8 +91,6 @@ pub(crate) struct StreamView;
 
 impl StreamView {
     pub(crate) fn event(&self, event: &Event) {
-        let Ok(mut line) = serde_json::to_vec(event) else { return };
-        line.push(b'\n');
-        out_with(|out| out.write_all(&line));
+        out::json(event);
     }
 }

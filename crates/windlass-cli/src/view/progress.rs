@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use unicode_width::UnicodeWidthChar;
 
-use super::style::{capable, plain};
+use super::style::capable;
+use crate::safe::one_line;
 
 /// The status line; silent when standard error is no terminal.
 pub(crate) struct Progress {
@@ -58,7 +59,7 @@ impl Progress {
             dollars(self.cost_micros),
             seconds / 60,
             seconds % 60,
-            plain(&self.doing).replace(['\n', '\t'], " "),
+            one_line(&self.doing),
         );
         let line = fit(&line, columns());
         self.shown = true;

@@ -1,6 +1,8 @@
-//! Colour where it is wanted, and untrusted text made safe for a terminal.
+//! Colour where it is wanted. What is coloured is made safe first, so that only our own escapes pass.
 
 use std::io::IsTerminal;
+
+use crate::safe::plain;
 
 /// A few meanings, not a palette.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +39,24 @@ impl Paint {
     }
 
     pub(crate) fn on(self, style: Style, text: &str) -> String {
-        if self.0 { format!("\x1b[{}m{text}\x1b[0m", style.code()) } else { text.to_owned() }
+        let text = plain(text);
+        if self.0 { format!("\x1b[{}m{text}\x1b[0m", style.code()) } else { text.into_owned() }
     }
+}
+
+/// Text that goes to a terminal with nothing in it but the colours of [`Paint`].
+pub(crate) fn only_colours(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut pieces = text.split("\x1b[");
+    out.push_str(&plain(pieces.next().unwrap_or_default()));
+    for piece in pieces {
+        let code = piece.split_once('m').map(|(code, _)| code);
+        if code.is_some_and(|code| matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "36")) {
+            out.push_str("\x1b[");
+        }
+        out.push_str(&plain(piece));
+    }
+    out
 }
 
 /// Whether the terminal takes escape sequences at all.
@@ -47,31 +65,14 @@ pub(crate) fn capable() -> bool {
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Untrusted text, made safe for a terminal: no escape sequences, no control characters but newline and tab, no
-/// characters that turn the direction of writing.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().filter(|c| safe(*c)).collect()
-}
-
-fn safe(c: char) -> bool {
-    match c {
-        '\n' | '\t' => true,
-        // Characters that turn the direction of writing, that have no width, or that only tag others.
-        '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{200b}'..='\u{200f}' | '\u{61c}' | '\u{feff}' => false,
-        '\u{e0000}'..='\u{e007f}' => false,
-        c => !c.is_control(),
-    }
-}
-
-/// The same for what a person is asked to approve: what is taken out leaves a mark, so that nothing hides.
-pub(crate) fn marked(text: &str) -> String {
-    text.chars().map(|c| if safe(c) { c } else { '\u{fffd}' }).collect()
-}
-
 /// The first line of a text, cut to so many characters.
 pub(crate) fn first_line(text: &str, most: usize) -> String {
     let line = plain(text.trim_start().lines().next().unwrap_or_default());
-    if line.chars().count() <= most { line } else { line.chars().take(most.saturating_sub(1)).chain(['…']).collect() }
+    if line.chars().count() <= most {
+        line.into_owned()
+    } else {
+        line.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+    }
 }
 
 #[cfg(test)]
@@ -79,15 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_a_model_says_can_drive_a_terminal() {
-        let hostile = "a\u{1b}[31mb\u{1b}]0;title\u{7}c\rd\u{9b}2Je\u{7f}f\u{202e}g\u{0}h\ti\nj";
-        let safe = plain(hostile);
-        assert_eq!(safe, "a[31mb]0;titlecd2Jefgh\ti\nj");
-    }
-
-    #[test]
-    fn what_is_approved_hides_nothing() {
-        assert_eq!(marked("rm a\rls\u{200b}\u{202e}"), "rm a\u{fffd}ls\u{fffd}\u{fffd}");
+    fn only_our_own_escapes_colour() {
+        assert_eq!(Paint(true).on(Style::Added, "a\u{1b}[2Jb"), "\u{1b}[32ma[2Jb\u{1b}[0m");
     }
 
     #[test]

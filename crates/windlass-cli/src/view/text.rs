@@ -12,9 +12,10 @@ use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::workspace::{Change, FileChange};
 
 use super::progress::{Progress, dollars, thousands};
-use super::style::{Paint, Style, first_line, plain};
+use super::style::{Paint, Style, first_line};
 use crate::args::OutputArgs;
 use crate::out::{err, out};
+use crate::safe::{marked, message, one_line, plain};
 
 /// Lines of one diff that are shown without `--verbose`.
 const DIFF_LINES: usize = 60;
@@ -102,9 +103,10 @@ impl TextView {
             EventKind::FileChanged { change, .. } => self.file_changed(change),
             EventKind::Denied { call, reason, .. } => {
                 self.denied.insert(call.clone());
-                self.note(Style::Warning, &format!("  not run: {reason}"));
+                self.note(Style::Warning, &format!("  not run: {}", message(reason)));
             }
             EventKind::Waited { reason, ms, attempt, .. } => {
+                let reason = message(reason);
                 let text = format!("{reason}; try {attempt} in {}", seconds(Duration::from_millis(*ms)));
                 self.note(Style::Warning, &text);
             }
@@ -116,7 +118,7 @@ impl TextView {
             EventKind::BudgetWarned { limit } => {
                 self.note(Style::Warning, &format!("four fifths of the limit on {limit} are used"));
             }
-            EventKind::Warned { text, .. } => self.note(Style::Warning, &format!("warning: {text}")),
+            EventKind::Warned { text, .. } => self.note(Style::Warning, &format!("warning: {}", message(text))),
             EventKind::RunFinished { outcome, files, totals, ms, .. } => {
                 self.run_finished(outcome, files, totals, Duration::from_millis(*ms));
             }
@@ -185,7 +187,7 @@ impl TextView {
             // A denial said its reason already.
             Some(_) if self.denied.remove(&result.id) => {}
             Some(_) if started.is_none() => {
-                self.note(Style::Removed, &format!("  {} {}", result.name, first_line(&result.text, 200)));
+                self.note(Style::Removed, &format!("  {} {}", one_line(&result.name), first_line(&result.text, 200)));
             }
             Some(_) => self.note(Style::Removed, &indent(&tail(&result.text, limit))),
             None if self.verbose => self.note(Style::Dim, &indent(&tail(&result.text, 200))),
@@ -201,9 +203,9 @@ impl TextView {
             Change::Created => "created".to_owned(),
             Change::Modified => "changed".to_owned(),
             Change::Deleted => "deleted".to_owned(),
-            Change::MovedFrom(from) => format!("moved from {from}"),
+            Change::MovedFrom(from) => format!("moved from {}", one_line(from)),
         };
-        self.note(Style::Bold, &format!("  {} {what} (+{} -{})", change.path, change.added, change.removed));
+        self.note(Style::Bold, &format!("  {} {what} (+{} -{})", one_line(&change.path), change.added, change.removed));
         let Some(diff) = change.diff.as_ref().filter(|_| !self.quiet) else { return };
         let limit = if self.verbose { usize::MAX } else { DIFF_LINES };
         let lines: Vec<&str> =
@@ -215,7 +217,8 @@ impl TextView {
                 Some(b'@') => Style::Place,
                 _ => Style::Dim,
             };
-            self.note(style, &format!("  {line}"));
+            // A file may hold what cannot be seen.
+            self.note(style, &format!("  {}", marked(line)));
         }
         if lines.len() > limit {
             self.note(Style::Dim, &format!("  … {} more lines (-v shows all)", lines.len() - limit));
@@ -246,7 +249,7 @@ impl TextView {
             err(&format!(
                 "  {} {} (+{} -{})\n",
                 mark(&change.change),
-                plain(&change.path),
+                one_line(&change.path),
                 change.added,
                 change.removed
             ));
@@ -292,7 +295,7 @@ pub(crate) fn describe(call: &ToolCall) -> String {
         None if call.args.as_object().is_none_or(serde_json::Map::is_empty) => String::new(),
         None => call.args.to_string(),
     };
-    format!("{} {}", plain(&call.name), first_line(&about, 160)).trim_end().to_owned()
+    format!("{} {}", one_line(&call.name), first_line(&about, 160)).trim_end().to_owned()
 }
 
 /// The outcome in a word, its detail, and what to do next.

@@ -54,7 +54,7 @@ fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
     let output = place.run(&play);
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
-    assert_eq!(result["text"], "your key is [redacted]");
+    assert_eq!(result["text"], "your key is [redacted by windlass: secret]");
     assert_eq!(place.log().iter().filter(|event| event["kind"] == "call_finished").count(), 1);
 
     place.write("a.txt", "other words");
@@ -95,7 +95,7 @@ fn recordings_are_decoded_line_by_line() {
     let rows = decode(&place, &[&tape.display().to_string()], "");
     assert_eq!(rows[0]["tool_calls"], serde_json::json!([{ "name": "read_file", "arguments": { "path": "a.txt" } }]));
     assert_eq!((&rows[0]["stop"], &rows[1]["stop"]), (&"tool_calls".into(), &"done".into()));
-    assert_eq!(rows[1]["text"], "your key is [redacted]");
+    assert_eq!(rows[1]["text"], "your key is [redacted by windlass: secret]");
     assert_eq!((&rows[1]["error"], &rows[1]["usage"]), (&Value::Null, &Value::Null));
     let text = std::fs::read_to_string(&tape).unwrap();
     let packed = place.home().join("tape.jsonl.gz");

@@ -205,3 +205,38 @@ fn what_a_model_says_cannot_drive_the_terminal() {
     let text = terminal.text();
     assert!(!text.contains("\u{1b}]") && !text.contains('\u{7}') && !text.contains('\u{9b}'), "{text:?}");
 }
+
+#[test]
+fn a_project_that_would_loosen_is_asked_about_once() {
+    let place = Place::new();
+    place.write(".windlass/config.toml", "temperature = 0.5\n[rules]\nallow = [\"bash\"]\n");
+    let script = place.script(crate::place::HELLO);
+    let args = ["run", "--in-place", "--script", script.as_str(), "go"];
+    let mut terminal = Terminal::start(&place, &args);
+    terminal.expect("wants to change how windlass works here");
+    terminal.expect("LOOSENS");
+    terminal.expect("[n] use only what tightens: ");
+    terminal.type_in("y\r");
+    terminal.expect("hello there");
+    terminal.ends_with(0);
+    assert!(place.run(&["config"]).out.contains("temperature"));
+    let mut terminal = Terminal::start(&place, &args);
+    terminal.expect("hello there");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn a_file_outside_is_read_after_a_person_said_yes() {
+    let place = Place::new();
+    std::fs::write(place.home().join("diary.txt"), "dear diary\n").unwrap();
+    let diary = place.home().join("diary.txt").canonicalize().unwrap().display().to_string();
+    let script = place.script(&format!(
+        "[[step]]\ncalls = [{{ name = \"read_file\", args = {{ path = \"{diary}\" }} }}]\n[[step]]\nexpect_new = \"dear diary\"\ntext = \"all done\"\n"
+    ));
+    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--yes", "--script", &script, "go"]);
+    terminal.expect("outside the workspace");
+    terminal.expect("if you like: ");
+    terminal.type_in("y\r");
+    terminal.expect("all done");
+    terminal.ends_with(0);
+}

@@ -14,15 +14,25 @@ use windlass_core::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{
-    Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice, canonical_name,
+    Effect, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice, canonical_name,
 };
 use windlass_core::turn::Planned;
-use windlass_core::workspace::FileChange;
+use windlass_core::workspace::{Change, FileChange};
 
 use super::{Executor, Judged, Ready};
+use crate::redact::holds_mark;
 
 /// How long a cancelled call may take to clean up.
 const GRACE: Duration = Duration::from_millis(700);
+/// Why a call that would write the words that stand for a secret is not run.
+const MARKED: &str = "the arguments hold words that stand for a hidden secret; written to a file they would replace \
+    the secret itself. Leave the line with the secret as it is and change only what is around it, or ask the person \
+    to make that change";
+/// Files of one call in which keys are looked for, and how large a file may be.
+const MAX_SCANNED: usize = 50;
+const MAX_SCANNED_BYTES: u64 = 4 << 20;
+/// Keys of one call that are told one by one.
+const MAX_KEYS: usize = 10;
 /// Notes a session may keep, in bytes.
 const MAX_NOTES: usize = 64 << 10;
 
@@ -31,6 +41,8 @@ pub(super) struct Done {
     pub(super) result: ToolResult,
     pub(super) changes: Vec<FileChange>,
     pub(super) command: Option<RanCommand>,
+    /// Where a changed file now holds what looks like a key, in words.
+    pub(super) keys: Vec<String>,
 }
 
 impl Executor {
@@ -54,6 +66,10 @@ impl Executor {
             Ok(touches) => touches,
             Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
         };
+        let worst = touches.iter().map(Touch::effect).fold(tool.spec().effect, Effect::max);
+        if worst >= Effect::Write && holds_mark(&call.args) {
+            return self.refused(&call, ErrorCategory::InvalidArguments, MARKED).await;
+        }
         let decision = self.decide(&call, tool.as_ref(), &touches);
         let rule = match self.approve(&call, tool.as_ref(), &touches, &decision).await? {
             Ok(rule) => rule,
@@ -63,12 +79,16 @@ impl Executor {
                 return self.refused(&call, category, &text).await;
             }
         };
-        let command = touches.into_iter().find_map(|touch| match touch {
-            Touch::Execute { command } => Some(command),
-            _ => None,
-        });
+        let (mut command, mut outside) = (None, Vec::new());
+        for touch in touches {
+            match touch {
+                Touch::Execute { command: line } if command.is_none() => command = Some(line),
+                Touch::Read { path, inside: false } => outside.push(path),
+                _ => {}
+            }
+        }
         self.outlet.emit(EventKind::CallStarted { call: call.clone(), verdict: decision.verdict, rule }).await?;
-        Ok(Judged::Ready(Ready { call, tool, command }))
+        Ok(Judged::Ready(Ready { call, tool, command, outside }))
     }
 
     /// Runs a call that was logged; always gives a result.
@@ -78,7 +98,12 @@ impl Executor {
         }
         let voice = CallVoice { executor: self, call: &ready.call };
         let _untorn = (ready.tool.spec().interrupt == Interrupt::Finish).then(|| Untorn::new(&self.outlet.untorn));
-        let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), self.ctx(&voice))).catch_unwind();
+        let files = match &self.outside {
+            Some(outside) if !ready.outside.is_empty() => outside.grant(&self.files, ready.outside.clone()),
+            _ => self.files.clone(),
+        };
+        let ctx = ToolCtx { files: &files, ..self.ctx(&voice) };
+        let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), ctx)).catch_unwind();
         let mut running = std::pin::pin!(running);
         let ended = tokio::select! {
             biased;
@@ -117,14 +142,33 @@ impl Executor {
             Some(category) => ToolResult { artifact, ..ToolResult::failed(call, category, &text) },
             None => ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact },
         };
-        let changes = output.changes.into_iter().map(|change| self.without_secrets(change)).collect();
-        Done { result, changes, command: output.command }
+        let keys = self.keys_in(&output.changes);
+        Done { result, changes: output.changes, command: output.command, keys }
     }
 
-    /// A change as it may be logged: its diff shows what stands around it, too.
-    fn without_secrets(&self, change: FileChange) -> FileChange {
-        let diff = change.diff.map(|diff| self.redactor.redact(&diff).into_owned());
-        FileChange { diff, ..change }
+    /// Where the changes put something that looks like a key. The value is never said.
+    fn keys_in(&self, changes: &[FileChange]) -> Vec<String> {
+        let mut keys = Vec::new();
+        for change in changes.iter().filter(|change| change.change != Change::Deleted).take(MAX_SCANNED) {
+            let (text, lines) = match &change.diff {
+                Some(diff) => added_lines(diff),
+                None => match self.files.read(&change.path, MAX_SCANNED_BYTES) {
+                    Ok(bytes) => (String::from_utf8_lossy(&bytes).into_owned(), Vec::new()),
+                    // What cannot be read now cannot be looked at; the tool's own result says what it did.
+                    Err(_) => continue,
+                },
+            };
+            for found in self.redactor.scan(&text) {
+                let line = lines.get(found.line - 1).copied().unwrap_or(found.line);
+                keys.push(format!("{}:{line}: this looks like a {}", change.path, found.kind));
+            }
+        }
+        let more = keys.len().saturating_sub(MAX_KEYS);
+        keys.truncate(MAX_KEYS);
+        if more > 0 {
+            keys.push(format!("and {more} more places"));
+        }
+        keys
     }
 
     /// What the model gets of a large output, and where the rest is.
@@ -185,7 +229,6 @@ impl Executor {
         let always = if person { None } else { PermissionGate::always_rule(&proposal) };
         let voice = CallVoice { executor: self, call };
         let preview = guarded(|| Ok(tool.preview(&call.args, &self.ctx(&voice)))).ok().flatten();
-        let preview = preview.map(|preview| self.redactor.redact(&preview).into_owned());
         let approval = Approval {
             call: call.clone(),
             touches: touches.to_vec(),
@@ -247,7 +290,7 @@ impl Executor {
 
 impl Done {
     fn plain(result: ToolResult) -> Self {
-        Self { result, changes: Vec::new(), command: None }
+        Self { result, changes: Vec::new(), command: None, keys: Vec::new() }
     }
 }
 
@@ -276,7 +319,9 @@ struct CallVoice<'a> {
 impl Voice for CallVoice<'_> {
     fn progress(&self, text: &str) {
         if self.executor.outlet.watched() {
-            let text = self.executor.redactor.redact(text).into_owned();
+            // The newest output may end in the middle of a secret.
+            let redactor = &self.executor.redactor;
+            let text = redactor.redact(&text[..redactor.settled(text)]).into_owned();
             self.executor.outlet.show(EventKind::CallProgress { id: self.call.id.clone(), text });
         }
     }
@@ -298,7 +343,6 @@ impl Voice for CallVoice<'_> {
                 let why = format!("notes are limited to {} KiB; keep what still matters", MAX_NOTES >> 10);
                 return Err(ToolFailure::new(ErrorCategory::InvalidArguments, why));
             }
-            let text = self.executor.redactor.redact(&text).into_owned();
             let noted = self.executor.outlet.emit(EventKind::Noted { text }).await;
             noted.map(|_| ()).map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.to_string()))
         })
@@ -314,6 +358,27 @@ fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFa
 pub(crate) fn describe_panic(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("it panicked: {}", clip(text.unwrap_or("no message"), 500))
+}
+
+/// The lines a diff adds, and their numbers in the new file.
+fn added_lines(diff: &str) -> (String, Vec<usize>) {
+    let (mut text, mut lines, mut at) = (String::new(), Vec::new(), 0);
+    for line in diff.lines() {
+        if let Some(hunk) = line.strip_prefix("@@ ") {
+            let start = hunk.split('+').nth(1).and_then(|new| new.split([',', ' ']).next());
+            at = start.and_then(|start| start.parse().ok()).unwrap_or(1);
+        } else if at == 0 {
+            // Before the first hunk stand the names of the files.
+        } else if let Some(added) = line.strip_prefix('+') {
+            text.push_str(added);
+            text.push('\n');
+            lines.push(at);
+            at += 1;
+        } else if !line.starts_with('-') {
+            at += 1;
+        }
+    }
+    (text, lines)
 }
 
 fn clip(text: &str, cap: usize) -> String {

@@ -342,6 +342,7 @@ impl Work {
             processes: transaction.processes(),
             artifacts: Arc::new(RedactedArtifacts::new(self.artifacts.clone(), parts.redactor.clone())),
             redactor: parts.redactor.clone(),
+            outside: parts.outside.clone(),
             clock: parts.clock.clone(),
             cancel: self.outlet.control.stop.clone(),
             yes: self.yes,

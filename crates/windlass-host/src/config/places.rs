@@ -56,6 +56,12 @@ impl Places {
         self.data_dir.join("rules").join(format!("{}.toml", &name[..32]))
     }
 
+    /// What a person said about the settings of projects; never in a project itself.
+    #[must_use]
+    pub fn trust_dir(&self) -> PathBuf {
+        self.data_dir.join("trust")
+    }
+
     /// Where sessions are kept.
     #[must_use]
     pub fn sessions_dir(&self) -> PathBuf {

@@ -14,6 +14,8 @@ use super::Sink;
 const LATEST_BYTES: usize = 2048;
 /// How many of the latest lines are shown.
 const LATEST_LINES: usize = 8;
+/// The longest word that is left out whole where output is cut.
+const MAX_WORD: usize = 512;
 /// How often progress is told at most.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
@@ -98,7 +100,8 @@ impl<'a> Capture<'a> {
     fn latest(&self) -> String {
         let skip = (self.head.len() + self.tail.len()).saturating_sub(LATEST_BYTES);
         let bytes: Vec<u8> = self.head.iter().chain(&self.tail).skip(skip).copied().collect();
-        let text = String::from_utf8_lossy(whole_from(&bytes, skip > 0));
+        let bytes = if skip > 0 { from_word(&bytes) } else { &bytes };
+        let text = String::from_utf8_lossy(whole_from(bytes, skip > 0));
         let text = text.trim_end();
         let starts = text.rmatch_indices('\n').nth(LATEST_LINES - 1);
         starts.map_or(text, |(at, _)| &text[at + 1..]).to_owned()
@@ -122,7 +125,8 @@ impl<'a> Capture<'a> {
             return Captured { text, total: self.total, artifact };
         }
         // A cut inside a character would show as damage that the command did not make.
-        let (head, tail) = (whole_until(&head), whole_from(&tail, true));
+        // And half a key would not be known as one.
+        let (head, tail) = (whole_until(until_word(&head)), whole_from(from_word(&tail), true));
         let left_out = self.total - (head.len() + tail.len()) as u64;
         let lost = lost.map(|why| format!(" and could not be stored: {why}")).unwrap_or_default();
         let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
@@ -156,6 +160,18 @@ impl Sink for Capture<'_> {
         self.told = Instant::now();
         self.untold = false;
     }
+}
+
+/// The bytes without a word that is cut off at their end, unless it is very long.
+fn until_word(bytes: &[u8]) -> &[u8] {
+    let back = bytes.iter().rev().take(MAX_WORD).position(u8::is_ascii_whitespace);
+    &bytes[..bytes.len() - back.unwrap_or(0)]
+}
+
+/// The bytes without the rest of a word that began before them, unless it is very long.
+fn from_word(bytes: &[u8]) -> &[u8] {
+    let skip = bytes.iter().take(MAX_WORD).position(u8::is_ascii_whitespace);
+    &bytes[skip.map_or(0, |at| at + 1)..]
 }
 
 /// The bytes without a character that is cut off at their end.

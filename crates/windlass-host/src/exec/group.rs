@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::process::{Pid, Signal};
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::process::Child;
 use tokio::sync::oneshot;
@@ -26,6 +27,8 @@ pub(super) struct Launch<'a> {
     pub(super) env: &'a [(OsString, OsString)],
     /// Where it starts.
     pub(super) dir: OwnedFd,
+    /// What it reads.
+    pub(super) input: Option<Vec<u8>>,
     /// How it is set apart from us.
     pub(super) apart: Apart,
     /// Who ends it when we cannot.
@@ -83,12 +86,16 @@ impl Leader {
 }
 
 /// Starts a command in a sandbox.
-pub(super) fn start_inside(inside: &Inside, argv: &[OsString], dir: &Path) -> Result<Running, ProcessError> {
+pub(super) fn start_inside(
+    inside: &Inside,
+    argv: &[OsString],
+    dir: &Path,
+    input: Option<Vec<u8>>,
+) -> Result<Running, ProcessError> {
     let fail = |err: std::io::Error| ProcessError(format!("cannot start a command: {err}"));
     let (output, write) = std::io::pipe().map_err(fail)?;
-    let input = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let standard = Standard {
-        input: input.map_err(|err| fail(err.into()))?,
+        input: feed(input).map_err(fail)?,
         output: write.try_clone().map_err(fail)?.into(),
         error: write.into(),
     };
@@ -103,15 +110,16 @@ pub(super) fn start_inside(inside: &Inside, argv: &[OsString], dir: &Path) -> Re
 impl Launch<'_> {
     pub(super) fn start(self) -> Result<Running, ProcessError> {
         let fail = |err: std::io::Error| ProcessError(format!("cannot start {}: {err}", self.program.display()));
-        let (output, input) = std::io::pipe().map_err(fail)?;
+        let (output, writing) = std::io::pipe().map_err(fail)?;
+        let input = feed(self.input).map_err(fail)?;
         let mut command = std::process::Command::new(self.program);
         command
             .args(self.args)
             .env_clear()
             .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(input.try_clone().map_err(fail)?)
-            .stderr(input);
+            .stdin(Stdio::from(input))
+            .stdout(writing.try_clone().map_err(fail)?)
+            .stderr(writing);
         let dir = set_apart(&mut command, self.dir, self.apart);
         let mut command = tokio::process::Command::from(command);
         let child = command.kill_on_drop(true).spawn().map_err(fail)?;
@@ -126,6 +134,18 @@ impl Launch<'_> {
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
         Ok(Running { leader: Leader::Plain(child), output, group, ended: None })
     }
+}
+
+/// What a command reads: nothing, or the bytes that are written to it as it takes them.
+fn feed(input: Option<Vec<u8>>) -> std::io::Result<OwnedFd> {
+    let Some(bytes) = input else {
+        return Ok(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    };
+    let (reading, writing) = std::io::pipe()?;
+    let mut writing = pipe::Sender::from_owned_fd(writing.into())?;
+    // A command that does not read to the end is free not to; then the rest goes nowhere.
+    tokio::spawn(async move { drop(writing.write_all(&bytes).await) });
+    Ok(reading.into())
 }
 
 /// Puts the child into its own session or group and into its directory, whose handle must live until it is started.

@@ -198,7 +198,26 @@ pub(crate) fn open(
     if let Some(answer) = kernel.open(root, path, flags) {
         return answer.map_err(|errno| if errno == Errno::XDEV { outside(path) } else { from_errno(path, errno) });
     }
-    open_by_walk(root, path, flags)
+    if kernel.no_links { open_without_links(root, path, flags) } else { open_by_walk(root, path, flags) }
+}
+
+/// Part by part, each of them as it is.
+pub(super) fn open_without_links(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, FileError> {
+    let mut parts = VecDeque::new();
+    push_front(&mut parts, path, path)?;
+    let last = parts.pop_back().unwrap_or_else(|| ".".into());
+    let mut dir: Option<OwnedFd> = None;
+    for part in &parts {
+        let parent = dir.as_ref().map_or(root, AsFd::as_fd);
+        if part == ".." || part == "/" {
+            return Err(outside(path));
+        }
+        let next = rustix::fs::openat(parent, part, DIR_FLAGS, Mode::empty());
+        dir = Some(next.map_err(|errno| not_followed(path, errno))?);
+    }
+    let parent = dir.as_ref().map_or(root, AsFd::as_fd);
+    let opened = rustix::fs::openat(parent, &last, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    opened.map_err(|errno| from_errno(path, errno))
 }
 
 /// The walk in place of `openat2`, for kernels and systems that lack it.
@@ -224,12 +243,23 @@ fn open_by_walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<Owne
 #[derive(Debug, Default)]
 pub(crate) struct KernelLookup {
     absent: AtomicBool,
+    /// No link is followed at all, wherever it points.
+    no_links: bool,
 }
 
 impl KernelLookup {
+    /// A lookup that follows no link.
+    pub(crate) fn without_links() -> Self {
+        Self { no_links: true, ..Self::default() }
+    }
+
+    pub(crate) fn no_links(&self) -> bool {
+        self.no_links
+    }
+
     #[cfg(test)]
     pub(crate) fn absent() -> Self {
-        Self { absent: AtomicBool::new(true) }
+        Self { absent: AtomicBool::new(true), no_links: false }
     }
 
     /// None when the kernel has no such call or cannot give a steady answer, so that the walk must do it.
@@ -239,7 +269,8 @@ impl KernelLookup {
         if self.absent.load(Ordering::Relaxed) {
             return None;
         }
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let links = if self.no_links { ResolveFlags::NO_SYMLINKS } else { ResolveFlags::NO_MAGICLINKS };
+        let resolve = ResolveFlags::BENEATH | links;
         for _ in 0..MAX_RETRIES {
             let flags = flags | OFlags::CLOEXEC;
             match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {

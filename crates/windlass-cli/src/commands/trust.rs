@@ -1,0 +1,224 @@
+//! `trust`: which project files count, by their content; and the question about one that is new.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use windlass_core::workspace::Files;
+use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
+
+use crate::args::TrustCommand;
+use crate::failure::Failure;
+use crate::out::{err, say};
+use crate::safe::{json_line, marked_line, one_line};
+use crate::settings::Settings;
+use crate::{exit, plan};
+
+/// Set in the environment of everything that a run starts.
+const INSIDE_A_RUN: &str = "WINDLASS_RUN";
+
+pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
+    let settings = Settings::load(None)?;
+    let store = TrustStore::new(settings.places.trust_dir());
+    match command.unwrap_or(TrustCommand::List { json: false }) {
+        TrustCommand::List { json } => list(&store, json),
+        TrustCommand::Show { dir } => {
+            let root = workspace(dir.as_deref())?;
+            let mut text = String::new();
+            for file in files(&root)? {
+                let said = match store.said(&root, &file)? {
+                    Some(Said::Trusted) => "trusted",
+                    Some(Said::Refused) => "refused: only what tightens is used",
+                    None => "not trusted: only what tightens is used",
+                };
+                text.push_str(&format!("{}: {said}\n{}", shown_name(&root, &file), described(&root, &file)?));
+            }
+            if text.is_empty() {
+                say!("{} has no settings of its own", root.display());
+            }
+            Ok(exit::printed(&text))
+        }
+        TrustCommand::Add { dir, yes } => {
+            may_change()?;
+            let root = workspace(dir.as_deref())?;
+            if store.lies_in(&root) {
+                return Err(Failure::usage("the answers would be kept inside the project they are about")
+                    .hint("set XDG_DATA_HOME to a directory outside of it"));
+            }
+            let files = files(&root)?;
+            if files.is_empty() {
+                return Err(Failure::usage(format!("{} has no settings of its own to trust", root.display())));
+            }
+            for file in files {
+                let said = if yes { Some(Said::Trusted) } else { ask(&root, &file)? };
+                match said {
+                    Some(said) => store.keep(&root, &file, said)?,
+                    None => {
+                        return Err(Failure::new(exit::ASKED, "nobody answered, so nothing is trusted")
+                            .hint("look with `windlass trust show`, then give --yes"));
+                    }
+                }
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        TrustCommand::Remove { dir } => {
+            may_change()?;
+            // Also a directory that is gone can be forgotten.
+            let given = dir.clone().unwrap_or_else(|| PathBuf::from("."));
+            let root = workspace(dir.as_deref()).unwrap_or(given);
+            match store.forget(&root)? {
+                true => Ok(ExitCode::SUCCESS),
+                false => Err(Failure::usage(format!("nothing is known about {}", root.display()))
+                    .hint("`windlass trust list` shows what is")),
+            }
+        }
+    }
+}
+
+fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, Failure> {
+    let mut text = String::new();
+    for record in store.list()? {
+        for (name, hashes) in &record.files {
+            for (hash, said) in hashes {
+                let now = project_files(&record.root).ok().and_then(|(files, _)| {
+                    let file = files.into_iter().find(|file| file.name == name.as_str())?;
+                    Some(file.hash() == *hash)
+                });
+                let state = match now {
+                    Some(true) => "unchanged",
+                    Some(false) => "changed since",
+                    None => "gone",
+                };
+                if as_json {
+                    let row = json!({ "root": record.root, "file": name, "blake3": hash, "said": said, "now": state });
+                    text.push_str(&json_line(&row));
+                } else {
+                    let said = if *said == Said::Trusted { "trusted" } else { "refused" };
+                    let place = one_line(&record.root.join(name).display().to_string());
+                    text.push_str(&format!("{said:<8} {}  {place}  ({state})\n", hash.get(..16).unwrap_or(hash)));
+                }
+            }
+        }
+    }
+    if text.is_empty() && !as_json {
+        say!("no project is trusted; `windlass trust show` says what one would change");
+    }
+    Ok(exit::printed(&text))
+}
+
+/// A command that an agent started must not decide what is trusted.
+fn may_change() -> Result<(), Failure> {
+    if std::env::var_os(INSIDE_A_RUN).is_none() {
+        return Ok(());
+    }
+    Err(Failure::new(exit::REFUSED, "trust is given by a person, and this command was started by a run")
+        .hint("run it at a terminal of your own"))
+}
+
+fn workspace(dir: Option<&Path>) -> Result<PathBuf, Failure> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    Ok(plan::open_workspace(dir, home.as_deref())?.root().to_owned())
+}
+
+fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
+    let (files, links) = project_files(root)?;
+    for link in links {
+        say!("warning: {}", link_warning(root, link));
+    }
+    Ok(files)
+}
+
+/// What is said about a name that is not read.
+pub(crate) fn link_warning(root: &Path, name: &str) -> String {
+    let place = one_line(&root.join(name).display().to_string());
+    format!("{place} is a link or no regular file, and is not read: a project's settings are files of its own")
+}
+
+/// Asks about every file of a project that would loosen or redirect something; says whether anything changed. Nobody
+/// is asked where nobody can answer.
+pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failure> {
+    let store = TrustStore::new(settings.places.trust_dir());
+    if settings.untrusted.is_empty() || store.lies_in(root) || may_change().is_err() {
+        return Ok(false);
+    }
+    let mut changed = false;
+    for file in &settings.untrusted {
+        if let Some(said) = ask(root, file)? {
+            store.keep(root, file, said)?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+/// The person's answer about one file; none where there is nobody.
+fn ask(root: &Path, file: &ProjectFile) -> Result<Option<Said>, Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    err(&format!("{} wants to change how windlass works here:\n{}", shown_name(root, file), described(root, file)?));
+    for _ in 0..5 {
+        err("[y] trust exactly this content  [n] use only what tightens: ");
+        let mut line = String::new();
+        if std::io::stdin().read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        match line.trim().to_lowercase().as_str() {
+            "y" | "yes" => return Ok(Some(Said::Trusted)),
+            "n" | "no" => return Ok(Some(Said::Refused)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn shown_name(root: &Path, file: &ProjectFile) -> String {
+    one_line(&root.join(file.name).display().to_string())
+}
+
+/// The hash, and every value with what it would do.
+fn described(root: &Path, file: &ProjectFile) -> Result<String, Failure> {
+    let mut text = format!("  blake3 {}\n", file.hash());
+    for (name, setting) in Settings::project_values(root, file)? {
+        let what = match Meaning::of(&name) {
+            Meaning::Tightens => "may tighten",
+            Meaning::Loosens => "LOOSENS",
+            Meaning::Redirects => "REDIRECTS",
+            Meaning::Runs => "RUNS",
+            Meaning::Other => "sets",
+        };
+        text.push_str(&format!("  {what:<12} {} = {}\n", marked_line(&name), marked_line(&setting)));
+    }
+    Ok(text)
+}
+
+/// What a key does to somebody who did not write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// Without trust it is used only where it tightens.
+    Tightens,
+    /// It may give more room.
+    Loosens,
+    /// It decides who is asked, with which key, at which address.
+    Redirects,
+    /// It names a program.
+    Runs,
+    /// Anything else; it needs trust, too.
+    Other,
+}
+
+impl Meaning {
+    pub(crate) fn of(key: &str) -> Self {
+        match key {
+            "approval" | "max_budget_usd" | "max_steps" | "max_tokens" | "max_seconds" | "rules.ask" | "rules.deny"
+            | "sandbox.level" | "sandbox.net" => Self::Tightens,
+            "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
+            "provider" | "model" | "ca_file" => Self::Redirects,
+            key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,
+            key if key.starts_with("tools.") => Self::Runs,
+            key if key.starts_with("sandbox.") => Self::Loosens,
+            _ => Self::Other,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One key, planted wherever a run could meet it: it appears in no file and no output of the run.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::place::Place;
+use crate::wire::{events, serve};
+
+const ENV_KEY: &str = "planted-in-env-1f9a7c55";
+const FILE_KEY: &str = "planted-in-credentials-77ab21";
+const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+
+/// Every file below a directory, with its bytes.
+fn files(dir: &Path, found: &mut Vec<(std::path::PathBuf, Vec<u8>)>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.is_file() {
+            found.push((path.clone(), std::fs::read(&path).unwrap()));
+        }
+    }
+}
+
+#[track_caller]
+fn check_absent(place: &Place, shown: &str) {
+    for secret in [ENV_KEY, FILE_KEY, SHAPED] {
+        assert!(!shown.contains(secret), "{secret} was shown: {shown}");
+        let mut all = Vec::new();
+        files(&place.home().join(".local/share"), &mut all);
+        assert!(!all.is_empty());
+        for (path, bytes) in all {
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!text.contains(secret), "{secret} is in {}", path.display());
+        }
+    }
+}
+
+fn call(id: &str, tool: &str, args: serde_json::Value) -> String {
+    let arguments = args.to_string();
+    let call = json!({"choices": [{"index": 0, "delta": {"tool_calls": [
+        {"index": 0, "id": id, "function": {"name": tool, "arguments": arguments}}]}}]});
+    events(&[&call.to_string(), r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#, "[DONE]"])
+}
+
+#[test]
+fn a_planted_key_appears_nowhere() {
+    let place = Place::new();
+    let text = format!("a {SHAPED}\nb {ENV_KEY}\nc {FILE_KEY}\n");
+    place.write("notes.txt", &text);
+    let config = place.home().join(".config/windlass");
+    std::fs::create_dir_all(&config).unwrap();
+    let credentials = config.join("credentials.toml");
+    std::fs::write(&credentials, format!("openai = \"{FILE_KEY}\"\n")).unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&credentials, private).unwrap();
+
+    let said = format!("the keys are {SHAPED} and {ENV_KEY} and {FILE_KEY}");
+    let pieces: Vec<String> = said
+        .as_bytes()
+        .chunks(5)
+        .map(|piece| {
+            json!({"choices": [{"index": 0, "delta": {"content": std::str::from_utf8(piece).unwrap()}}]}).to_string()
+        })
+        .collect();
+    let mut last: Vec<&str> = pieces.iter().map(String::as_str).collect();
+    last.push(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
+    last.push("[DONE]");
+    let half = SHAPED.len() / 2;
+    let split = format!("printf %s {}; printf '%s\\n' {}; cat notes.txt; env", &SHAPED[..half], &SHAPED[half..]);
+    let answers = vec![
+        call("t1", "read_file", json!({"path": "notes.txt"})),
+        call("t2", "bash", json!({"command": split})),
+        call("t3", "write_file", json!({"path": "new.txt", "content": format!("x\nkey = {SHAPED}\n")})),
+        call("t4", "write_file", json!({"path": "bad.txt", "content": "key = [redacted by windlass: secret]\n"})),
+        events(&last),
+    ];
+    let (url, server) = serve(answers);
+    let prompt = format!("use {SHAPED} and {ENV_KEY}");
+    let args =
+        ["run", "--in-place", "--yes", "-m", "groq/some-model", "--base-url", &url, "-o", "stream-json", &prompt];
+    let mut command = place.command(&args);
+    command.env("GROQ_API_KEY", ENV_KEY);
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
+    check_absent(&place, &format!("{}{}", output.out, output.err));
+    let deltas: String = output
+        .out
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|event| event["kind"] == "delta" && event["of"] == "text")
+        .map(|event| event["text"].as_str().unwrap().to_owned())
+        .collect();
+    let gone = "[redacted by windlass: secret]";
+    assert_eq!(deltas, format!("the keys are [redacted by windlass: github token] and {gone} and {gone}"));
+    for request in server.join().unwrap() {
+        let body = request.split("\r\n\r\n").nth(1).unwrap();
+        assert!(!body.contains(SHAPED) && !body.contains(FILE_KEY) && !body.contains(ENV_KEY), "{body}");
+    }
+    // What was asked for was done, and told: the file holds the key, the marker was written nowhere.
+    assert!(std::fs::read_to_string(place.work().join("new.txt")).unwrap().contains(SHAPED));
+    assert!(!place.work().join("bad.txt").exists());
+    let log = place.log();
+    let warned: Vec<_> =
+        log.iter().filter(|event| event["code"] == "key_in_file").map(|event| &event["text"]).collect();
+    assert_eq!(warned, ["new.txt:2: this looks like a github token"]);
+    for command in [vec!["sessions", "show", "--last"], vec!["sessions", "list"]] {
+        let output = place.run(&command);
+        check_absent(&place, &format!("{}{}", output.out, output.err));
+    }
+}
+
+#[test]
+fn an_error_that_repeats_the_key_or_an_address_with_a_password_does_not_show_it() {
+    let place = Place::new();
+    let args = [
+        "run",
+        "--in-place",
+        "-m",
+        "groq/some-model",
+        "--base-url",
+        "http://user:planted-in-env-1f9a7c55@127.0.0.1:1/",
+        "go",
+    ];
+    let mut command = place.command(&args);
+    command.env("GROQ_API_KEY", "some-other-key-123");
+    let output = place.run_with(command, "");
+    assert_ne!(output.code, 0);
+    assert!(!format!("{}{}", output.out, output.err).contains(ENV_KEY), "{}", output.err);
+}
+
+#[test]
+fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
+    use std::io::{BufReader, Write};
+    let place = Place::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        crate::wire::read_request(&mut stream).unwrap();
+        let body = format!("{{\"error\":{{\"message\":\"Incorrect API key provided: {ENV_KEY} or {SHAPED}\"}}}}");
+        let head = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+    });
+    let mut command = place.command(&["run", "--in-place", "-m", "groq/m", "--base-url", &url, "-v", "go"]);
+    command.env("GROQ_API_KEY", ENV_KEY);
+    let output = place.run_with(command, "");
+    server.join().unwrap();
+    assert_eq!(output.code, 7, "{}", output.err);
+    assert!(output.err.contains("Incorrect API key"), "{}", output.err);
+    check_absent(&place, &format!("{}{}", output.out, output.err));
+}
+
+#[test]
+fn what_is_kept_of_a_session_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let (url, server) = serve(vec![call("t", "bash", json!({"command": "seq 1 40000"})), events(&["[DONE]"])]);
+    let mut command = place.command(&["run", "--in-place", "--yes", "-m", "groq/m", "--base-url", &url, "go"]);
+    command.env("GROQ_API_KEY", ENV_KEY);
+    place.run_with(command, "");
+    drop(server);
+    let mut waiting = vec![place.home().join(".local/share/windlass")];
+    let mut seen = 0;
+    while let Some(path) = waiting.pop() {
+        let found = path.symlink_metadata().unwrap();
+        let most = if found.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(found.permissions().mode() & 0o777 & !most, 0, "{}", path.display());
+        seen += 1;
+        if found.is_dir() {
+            waiting.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert!(seen > 3);
+}

@@ -1,0 +1,411 @@
+//! What keys look like: their beginnings, found in one pass over the text, and what must follow each of them.
+//! It knows no value, works in linear time, and would rather leave a short token than hit an ordinary word.
+
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, Input, MatchKind};
+
+/// The longest private key block, and the most text that waits for the end of a key.
+const MAX_BLOCK: usize = 16 << 10;
+/// The longest user and password in an address.
+const MAX_AUTHORITY: usize = 512;
+/// The lines of a private key are at least this long somewhere.
+const KEY_RUN: usize = 16;
+/// A digit must be among the first bytes of a key that needs one.
+const DIGIT_WITHIN: usize = 64;
+
+/// A place in a text that looks like a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hit {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) kind: &'static str,
+}
+
+/// How a key begins and goes on.
+struct Shape {
+    start: &'static str,
+    kind: &'static str,
+    rest: Rest,
+}
+
+/// What follows the beginning.
+enum Rest {
+    /// Bytes of a class: at least `min`, exactly `min` when `exact`; with a digit among them when `digit`.
+    Run { class: Class, min: usize, exact: bool, digit: bool },
+    /// Two more parts, with a dot before each.
+    Dotted { min: usize },
+    /// A header of a block that ends with its own line.
+    Block,
+    /// The last line of such a block.
+    BlockEnd,
+    /// `user:password@` in an address.
+    Authority,
+    /// A value after a name: quotes, spaces, `=` or `:` and then this many bytes of a class.
+    Assigned { class: Class, min: usize },
+}
+
+/// Bytes a key is written with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Alnum,
+    Upper,
+    Word,
+    Url,
+    Base64,
+}
+
+impl Class {
+    fn has(self, byte: u8) -> bool {
+        match self {
+            Self::Alnum => byte.is_ascii_alphanumeric(),
+            Self::Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+            Self::Word => byte.is_ascii_alphanumeric() || byte == b'_',
+            Self::Url => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'),
+            Self::Base64 => {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'.' | b'_' | b'-' | b'~')
+            }
+        }
+    }
+}
+
+const fn run(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
+    Shape { start, kind, rest: Rest::Run { class, min, exact: false, digit: false } }
+}
+
+const fn digits(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
+    Shape { start, kind, rest: Rest::Run { class, min, exact: false, digit: true } }
+}
+
+const fn exact(start: &'static str, kind: &'static str, class: Class, min: usize) -> Shape {
+    Shape { start, kind, rest: Rest::Run { class, min, exact: true, digit: false } }
+}
+
+/// A beginning stands before a longer one only when the longer one asks for more.
+const SHAPES: &[Shape] = &[
+    run("ghp_", "github token", Class::Alnum, 30),
+    run("gho_", "github token", Class::Alnum, 30),
+    run("ghu_", "github token", Class::Alnum, 30),
+    run("ghs_", "github token", Class::Alnum, 30),
+    run("ghr_", "github token", Class::Alnum, 30),
+    digits("github_pat_", "github token", Class::Word, 22),
+    run("glpat-", "gitlab token", Class::Url, 20),
+    run("glptt-", "gitlab token", Class::Url, 20),
+    run("gldt-", "gitlab token", Class::Url, 20),
+    run("glrt-", "gitlab token", Class::Url, 20),
+    run("glcbt-", "gitlab token", Class::Url, 20),
+    exact("AKIA", "aws key id", Class::Upper, 16),
+    exact("ASIA", "aws key id", Class::Upper, 16),
+    exact("ABIA", "aws key id", Class::Upper, 16),
+    exact("ACCA", "aws key id", Class::Upper, 16),
+    digits("xoxb-", "slack token", Class::Url, 10),
+    digits("xoxp-", "slack token", Class::Url, 10),
+    digits("xoxa-", "slack token", Class::Url, 10),
+    digits("xoxr-", "slack token", Class::Url, 10),
+    digits("xoxs-", "slack token", Class::Url, 10),
+    digits("xoxe-", "slack token", Class::Url, 10),
+    digits("xoxo-", "slack token", Class::Url, 10),
+    digits("xoxc-", "slack token", Class::Url, 10),
+    digits("xoxd-", "slack token", Class::Url, 10),
+    digits("xapp-", "slack token", Class::Url, 20),
+    digits("hooks.slack.com/services/", "slack webhook", Class::Base64, 20),
+    digits("sk-ant-", "anthropic key", Class::Url, 20),
+    digits("sk-proj-", "openai key", Class::Url, 20),
+    digits("sk-svcacct-", "openai key", Class::Url, 20),
+    digits("sk-admin-", "openai key", Class::Url, 20),
+    digits("sk-or-v1-", "openrouter key", Class::Url, 20),
+    digits("sk-", "api key", Class::Alnum, 32),
+    run("sk_live_", "stripe key", Class::Alnum, 16),
+    run("sk_test_", "stripe key", Class::Alnum, 16),
+    run("rk_live_", "stripe key", Class::Alnum, 16),
+    run("whsec_", "webhook secret", Class::Alnum, 24),
+    run("AIza", "google key", Class::Url, 35),
+    run("ya29.", "google token", Class::Url, 20),
+    run("GOCSPX-", "google secret", Class::Url, 20),
+    digits("npm_", "npm token", Class::Alnum, 30),
+    run("pypi-AgE", "pypi token", Class::Url, 40),
+    digits("hf_", "huggingface token", Class::Alnum, 30),
+    digits("gsk_", "groq key", Class::Alnum, 40),
+    digits("xai-", "xai key", Class::Alnum, 40),
+    digits("r8_", "replicate token", Class::Alnum, 32),
+    digits("dop_v1_", "digitalocean token", Class::Alnum, 40),
+    digits("shpat_", "shopify token", Class::Alnum, 32),
+    digits("dckr_pat_", "docker token", Class::Url, 20),
+    digits("lin_api_", "linear key", Class::Alnum, 32),
+    digits("hvs.", "vault token", Class::Url, 24),
+    digits("dapi", "databricks token", Class::Alnum, 32),
+    run("AGE-SECRET-KEY-1", "age key", Class::Upper, 50),
+    Shape { start: "SG.", kind: "sendgrid key", rest: Rest::Dotted { min: 16 } },
+    Shape { start: "eyJ", kind: "json web token", rest: Rest::Dotted { min: 10 } },
+    Shape { start: "-----BEGIN ", kind: "private key", rest: Rest::Block },
+    Shape { start: "-----END ", kind: "private key", rest: Rest::BlockEnd },
+    Shape { start: "://", kind: "password in an address", rest: Rest::Authority },
+    digits("Bearer ", "bearer token", Class::Base64, 20),
+    digits("bearer ", "bearer token", Class::Base64, 20),
+    run("Authorization: Basic ", "basic authorization", Class::Base64, 12),
+    run("authorization: Basic ", "basic authorization", Class::Base64, 12),
+    run("authorization: basic ", "basic authorization", Class::Base64, 12),
+    Shape {
+        start: "aws_secret_access_key",
+        kind: "aws secret key",
+        rest: Rest::Assigned { class: Class::Base64, min: 40 },
+    },
+    Shape {
+        start: "AWS_SECRET_ACCESS_KEY",
+        kind: "aws secret key",
+        rest: Rest::Assigned { class: Class::Base64, min: 40 },
+    },
+    Shape { start: "SecretAccessKey", kind: "aws secret key", rest: Rest::Assigned { class: Class::Base64, min: 40 } },
+    Shape { start: "AccountKey=", kind: "azure storage key", rest: Rest::Assigned { class: Class::Base64, min: 80 } },
+];
+
+/// Passwords of examples and of local servers. Hiding them helps nobody.
+const EXAMPLES: &[&str] = &[
+    "password", "passwd", "pass", "pwd", "pw", "secret", "user", "username", "token", "example", "changeme",
+    "postgres", "root", "test", "admin", "guest", "mysql", "docker", "dev", "local",
+];
+
+// The shapes are constants, so this cannot fail; if it did, the tests of every shape would.
+static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let starts = SHAPES.iter().map(|shape| shape.start);
+    AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(starts).ok()
+});
+
+/// Everything in the text that looks like a key, in order.
+pub(crate) fn hits(text: &str) -> Vec<Hit> {
+    let mut found = Vec::new();
+    walk(text, |hit, _| found.extend(hit));
+    found
+}
+
+/// From where on the text may be the beginning of a key that goes on after its end.
+pub(crate) fn open_from(text: &str) -> usize {
+    let mut open = text.len();
+    walk(text, |_, unfinished| {
+        if let Some(at) = unfinished {
+            open = open.min(at);
+        }
+    });
+    let bytes = text.as_bytes();
+    for shape in SHAPES {
+        let start = shape.start.as_bytes();
+        let most = (start.len() - 1).min(bytes.len());
+        for len in (1..=most).rev() {
+            let at = bytes.len() - len;
+            if bytes[at..] == start[..len] && (shape.free() || begins(bytes, at)) {
+                open = open.min(at);
+                break;
+            }
+        }
+    }
+    open
+}
+
+/// Goes from beginning to beginning: a whole key, or one that could still go on after the text.
+fn walk(text: &str, mut each: impl FnMut(Option<Hit>, Option<usize>)) {
+    let Some(starts) = STARTS.as_ref() else { return };
+    let bytes = text.as_bytes();
+    let mut runs = Runs::default();
+    let mut at = 0;
+    while let Some(found) = starts.find(Input::new(bytes).span(at..bytes.len())) {
+        let shape = &SHAPES[found.pattern().as_usize()];
+        at = found.end();
+        if !shape.free() && !begins(bytes, found.start()) {
+            continue;
+        }
+        let (hit, end) = shape.judge(bytes, found.start(), found.end(), &mut runs);
+        let unfinished = (end == bytes.len() && bytes.len() - found.start() <= MAX_BLOCK).then_some(found.start());
+        if let Some(hit) = hit {
+            at = at.max(hit.end);
+        }
+        each(hit, unfinished);
+    }
+}
+
+/// A key begins where no word goes on: `disk-` holds no `sk-`. An escaped line end counts as one.
+fn begins(bytes: &[u8], at: usize) -> bool {
+    match at.checked_sub(1).map(|before| bytes[before]) {
+        Some(byte) if byte.is_ascii_alphanumeric() => {
+            matches!(byte, b'n' | b't' | b'r') && at >= 2 && bytes[at - 2] == b'\\'
+        }
+        _ => true,
+    }
+}
+
+/// Where the last run of each class ended: text that many beginnings share is walked once.
+#[derive(Default)]
+struct Runs([(usize, usize); 5]);
+
+impl Runs {
+    fn end(&mut self, bytes: &[u8], from: usize, class: Class) -> usize {
+        let (start, end) = &mut self.0[class as usize];
+        if !(*start..=*end).contains(&from) || *end == 0 {
+            (*start, *end) = (from, from + bytes[from..].iter().take_while(|byte| class.has(**byte)).count());
+        }
+        *end
+    }
+}
+
+impl Shape {
+    /// Whether it may begin anywhere.
+    fn free(&self) -> bool {
+        matches!(self.rest, Rest::Authority | Rest::Block | Rest::BlockEnd | Rest::Assigned { .. })
+    }
+
+    /// The key that begins here, and how far was looked: to the end of the text when more could belong to it.
+    fn judge(&self, bytes: &[u8], start: usize, from: usize, runs: &mut Runs) -> (Option<Hit>, usize) {
+        let hit = |start, end| Some(Hit { start, end, kind: self.kind });
+        match self.rest {
+            Rest::Run { class, min, exact, digit } => {
+                let end = runs.end(bytes, from, class);
+                let len = end - from;
+                let fits = if exact { len == min } else { len >= min };
+                let head = &bytes[from..end.min(from + DIGIT_WITHIN)];
+                let fits = fits && (!digit || head.iter().any(u8::is_ascii_digit));
+                // What is named in words stays: only the value goes.
+                let start = if self.start.ends_with(' ') || self.start.ends_with('/') { from } else { start };
+                (if fits { hit(start, end) } else { None }, end)
+            }
+            Rest::Dotted { min } => {
+                let mut end = runs.end(bytes, from, Class::Url);
+                let parts = if self.start.ends_with('.') { 1 } else { 2 };
+                for _ in 0..parts {
+                    if end - from < min || bytes.get(end) != Some(&b'.') {
+                        return (None, end);
+                    }
+                    let next = end + 1;
+                    end = runs.end(bytes, next, Class::Url);
+                    if end - next < min {
+                        return (None, end);
+                    }
+                }
+                (hit(start, end), end)
+            }
+            Rest::Block => match block(bytes, from) {
+                Block::No => (None, from),
+                Block::Open(end) => (hit(start, end).filter(|_| end > from), bytes.len()),
+                Block::Whole(end) => (hit(start, end), end),
+            },
+            Rest::BlockEnd => (block_end(bytes, start, from).and_then(|(start, end)| hit(start, end)), from),
+            Rest::Authority => authority(bytes, from, self.kind),
+            Rest::Assigned { class, min } => {
+                let gap = bytes[from..]
+                    .iter()
+                    .take(8)
+                    .take_while(|byte| matches!(byte, b'"' | b'\'' | b' ' | b'=' | b':' | b'\\'));
+                let value = from + gap.count();
+                let end = runs.end(bytes, value, class);
+                (if end - value >= min { hit(value, end) } else { None }, end)
+            }
+        }
+    }
+}
+
+enum Block {
+    No,
+    /// No end line; what of it is there.
+    Open(usize),
+    Whole(usize),
+}
+
+/// A block that is a private key: a header alone, in prose or in code that looks for one, is none.
+fn block(bytes: &[u8], from: usize) -> Block {
+    let label = &bytes[from..bytes.len().min(from + 64)];
+    let Some(dashes) = memchr::memmem::find(label, b"-----") else {
+        return if label.len() < 64 { Block::Open(from) } else { Block::No };
+    };
+    let words = &label[..dashes];
+    if !words.ends_with(b"PRIVATE KEY") && !words.ends_with(b"PRIVATE KEY BLOCK") {
+        return Block::No;
+    }
+    let body = from + dashes + 5;
+    let within = &bytes[body..bytes.len().min(body + MAX_BLOCK)];
+    let Some(next) = memchr::memmem::find(within, b"-----") else {
+        let end = key_lines(within);
+        return match longest_run(&within[..end]) >= KEY_RUN {
+            true => Block::Open(body + end),
+            false if end == within.len() => Block::Open(from),
+            false => Block::No,
+        };
+    };
+    let after = &within[next..within.len().min(next + 64)];
+    let closing = after.strip_prefix(b"-----END ").and_then(|rest| memchr::memmem::find(rest, b"-----"));
+    match closing {
+        Some(dashes) if longest_run(&within[..next]) >= KEY_RUN => Block::Whole(body + next + 9 + dashes + 5),
+        // The end line itself is cut off.
+        None if after.len() < 64 && longest_run(&within[..next]) >= KEY_RUN => Block::Open(bytes.len()),
+        _ => Block::No,
+    }
+}
+
+/// How far lines go that a key is made of, line ends written out or escaped.
+fn key_lines(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let line = &text[at..];
+        let len = line.iter().position(|byte| matches!(byte, b'\n' | b'\\')).unwrap_or(line.len());
+        let words = line[..len].trim_ascii();
+        let belongs = words.iter().all(|byte| strict(*byte))
+            || words.starts_with(b"Proc-Type:")
+            || words.starts_with(b"DEK-Info:");
+        if !belongs {
+            return at;
+        }
+        if len == line.len() {
+            return text.len();
+        }
+        // An escaped line end is two bytes.
+        at += len + 1 + usize::from(line[len] == b'\\' && len + 1 < line.len());
+    }
+}
+
+fn strict(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+fn longest_run(text: &[u8]) -> usize {
+    text.split(|byte| !strict(*byte)).map(<[u8]>::len).max().unwrap_or(0)
+}
+
+/// The end of a block whose beginning was cut off: the lines of the key before its last line.
+fn block_end(bytes: &[u8], start: usize, from: usize) -> Option<(usize, usize)> {
+    let label = &bytes[from..bytes.len().min(from + 64)];
+    let dashes = memchr::memmem::find(label, b"-----")?;
+    if !label[..dashes].ends_with(b"PRIVATE KEY") {
+        return None;
+    }
+    let before = &bytes[start.saturating_sub(MAX_BLOCK)..start];
+    let lines = before.iter().rev().take_while(|byte| strict(**byte) || matches!(byte, b'\n' | b'\r')).count();
+    let lines = before[before.len() - lines..].trim_ascii_start();
+    (longest_run(lines) >= KEY_RUN).then_some((start - lines.len(), from + dashes + 5))
+}
+
+/// The password, or the token that stands for user and password, in `://user:password@host`.
+fn authority(bytes: &[u8], from: usize, kind: &'static str) -> (Option<Hit>, usize) {
+    let most = &bytes[from..bytes.len().min(from + MAX_AUTHORITY)];
+    let stops = |byte: &u8| {
+        byte.is_ascii_whitespace() || matches!(byte, b'/' | b'?' | b'#' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'\\')
+    };
+    let len = most.iter().position(stops).unwrap_or(most.len());
+    let Some(sign) = memchr::memrchr(b'@', &most[..len]) else { return (None, from + len) };
+    let user = &most[..sign];
+    let (value, name) = match memchr::memchr(b':', user) {
+        Some(colon) => (from + colon + 1, &user[..colon]),
+        None if sign >= 20 && user.iter().any(u8::is_ascii_digit) => (from, &user[..0]),
+        None => return (None, from + len),
+    };
+    let password = &bytes[value..from + sign];
+    let made_up = password.len() < 4
+        || password == name
+        || password.iter().any(|byte| matches!(byte, b'$' | b'{' | b'(' | b'*' | b'['))
+        || password.iter().all(|byte| *byte == password[0])
+        || password.starts_with(b"%s")
+        || password.starts_with(b"your")
+        || EXAMPLES.iter().any(|example| password.eq_ignore_ascii_case(example.as_bytes()));
+    let hit = (!made_up).then_some(Hit { start: value, end: from + sign, kind });
+    (hit, from + len)
+}
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+//! Tools that are programs: what a person wrote into the configuration becomes a tool. The arguments go to the
+//! program's standard input as JSON, what it prints is the answer. It runs as a program of the run, inside whatever
+//! sandbox the run has, and is judged as a command.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_core::BoxFuture;
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{Effect, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::{Command, Finished, ProcessEnd, Watch};
+
+use crate::args::invalid;
+
+/// Bytes of output kept for the model; under the cap at which the engine would store it away.
+const KEEP: usize = 40_000;
+/// The longest name that every vendor takes.
+const MAX_NAME: usize = 64;
+/// One argument of a program is not longer than this; the JSON travels in the shell's line.
+const MAX_INPUT: usize = 1 << 20;
+
+/// What a person says about a program that is a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProcessTool {
+    /// Its name, for the model and for rules.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// For the model.
+    pub description: String,
+    /// JSON Schema of its arguments; an object.
+    pub schema: Value,
+    /// The worst it can do. There is no default.
+    pub effect: Effect,
+    /// After that it is ended.
+    pub timeout: Duration,
+}
+
+impl ProcessTool {
+    /// The tool, or what is wrong with it in words.
+    pub fn build(self) -> Result<Arc<dyn Tool>, String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(plain) {
+            return Err(format!("a name has letters, digits, `_` and `-`, at most {MAX_NAME}"));
+        }
+        if self.name.starts_with("mcp__") || crate::all().iter().any(|tool| tool.spec().name == self.name) {
+            return Err("a built-in tool has that name; choose another".to_owned());
+        }
+        if self.command.first().is_none_or(|program| program.trim().is_empty()) {
+            return Err("`command` is empty; name the program, then its arguments".to_owned());
+        }
+        if self.command.iter().any(|word| word.contains('\0')) {
+            return Err("`command` holds a NUL".to_owned());
+        }
+        if self.description.trim().is_empty() {
+            return Err("`description` is empty; say what the tool does, for the model".to_owned());
+        }
+        if self.schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err("`schema` must describe an object, as in {\"type\":\"object\",\"properties\":{}}".to_owned());
+        }
+        let line = self.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        // Serial, and asked for like any command, whatever it says of itself.
+        let spec = ToolSpec::new(&self.name, &self.description, self.schema, self.effect);
+        Ok(Arc::new(Program { spec, line, timeout: self.timeout }))
+    }
+}
+
+struct Program {
+    spec: ToolSpec,
+    line: String,
+    timeout: Duration,
+}
+
+impl Tool for Program {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        Ok(vec![Touch::Execute { command: self.line.clone() }])
+    }
+
+    fn preview(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {
+        Some(format!("{args:#}"))
+    }
+
+    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move {
+            let input = args.to_string();
+            if input.len() > MAX_INPUT {
+                return Err(invalid(format!("the arguments are longer than {MAX_INPUT} bytes; pass a file instead")));
+            }
+            let command = Command { input: Some(input.into_bytes()), ..command(self.line.clone(), self.timeout) };
+            let output = run_command(command, &ctx).await?;
+            Ok(if output.failed.is_none() { answer(output) } else { output })
+        })
+    }
+}
+
+/// A program may answer with one JSON object on its last line, `{"text": …}` or `{"error": …}`; otherwise everything
+/// it printed is the answer.
+fn answer(output: ToolOutput) -> ToolOutput {
+    let last = output.text.trim_end().rsplit('\n').next().unwrap_or_default();
+    let Ok(Value::Object(said)) = serde_json::from_str(last) else { return output };
+    let text = |key: &str| said.get(key).and_then(Value::as_str).map(str::to_owned);
+    match (text("error"), text("text")) {
+        (Some(error), _) => ToolOutput { text: error, failed: Some(ErrorCategory::Exception), ..output },
+        (None, Some(text)) => ToolOutput { text, ..output },
+        (None, None) => output,
+    }
+}
+
+/// A line in the workspace itself.
+pub(crate) fn command(line: String, timeout: Duration) -> Command {
+    Command { line, workdir: String::new(), timeout, keep: KEEP, input: None }
+}
+
+/// Runs a command to its end and says how that went.
+pub(crate) async fn run_command(command: Command, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
+    let timeout = command.timeout;
+    let progress = |text: &str| ctx.voice.progress(text);
+    let watch = Watch { progress: &progress, cancel: ctx.cancel.clone(), artifacts: Some(ctx.artifacts.as_ref()) };
+    let finished = ctx.processes.run(command, watch).await;
+    let finished = finished.map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.0))?;
+    Ok(output(finished, timeout))
+}
+
+fn output(finished: Finished, timeout: Duration) -> ToolOutput {
+    let command = Some(RanCommand::from(&finished));
+    let said = if finished.output.trim().is_empty() { "[no output]".to_owned() } else { finished.output };
+    let (failed, text) = match finished.end {
+        ProcessEnd::Exited { code: 0 } => (None, said),
+        ProcessEnd::Exited { code } => (Some(ErrorCategory::Exception), format!("exit code {code}\n{said}")),
+        ProcessEnd::Signalled { signal } => {
+            (Some(ErrorCategory::Exception), format!("ended by signal {signal}\n{said}"))
+        }
+        ProcessEnd::TimedOut => {
+            let seconds = timeout.as_secs_f64();
+            (Some(ErrorCategory::Timeout), format!("timed out after {seconds} s. Output until then:\n{said}"))
+        }
+        ProcessEnd::Cancelled => (
+            Some(ErrorCategory::Interrupted),
+            format!("cancelled; it may have done part of its work. Output until then:\n{said}"),
+        ),
+    };
+    ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
+}
+
+/// A text as one word for the shell; a word of plain characters as it is.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '=' | ',' | '+' | '@' | ':');
+    if !text.is_empty() && text.chars().all(plain) && !text.contains("=") {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

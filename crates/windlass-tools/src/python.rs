@@ -1,0 +1,88 @@
+//! python: runs a snippet with python3, as a program of the run like any other, inside whatever sandbox the run has.
+//! What a snippet does cannot be told beforehand, so it is judged as a command and never offered to be allowed for good.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_core::BoxFuture;
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::ProcessEnd;
+
+use crate::args::{invalid, parse, spec};
+use crate::process::{command, quoted, run_command};
+
+/// Seconds a snippet may take when it does not say, and at most.
+const DEFAULT_TIMEOUT: u64 = 60;
+const MAX_TIMEOUT: u64 = 600;
+/// One argument of a program is not longer than this.
+const MAX_CODE: usize = 96 << 10;
+
+/// Arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// Python code; print what you want to see.
+    code: String,
+    /// Seconds until it is ended; 60 if not given.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 600))]
+    timeout_s: Option<u64>,
+}
+
+impl Args {
+    /// Without the directories of the workspace and of the user among its modules: a file there must not stand in for
+    /// one of the library.
+    fn line(&self) -> Result<String, ToolFailure> {
+        if self.code.trim().is_empty() {
+            return Err(invalid("`code` is empty"));
+        }
+        if self.code.len() > MAX_CODE || self.code.contains('\0') {
+            let text =
+                format!("`code` is longer than {MAX_CODE} bytes or holds a NUL; write it to a file and run that");
+            return Err(invalid(text));
+        }
+        Ok(format!("python3 -I -c {}", quoted(&self.code)))
+    }
+}
+
+/// The tool.
+pub(crate) struct Python {
+    spec: ToolSpec,
+}
+
+impl Python {
+    pub(crate) fn new() -> Self {
+        Self { spec: spec::<Args>("python", include_str!("descriptions/python.md"), Effect::Execute) }
+    }
+}
+
+impl Tool for Python {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn touches(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
+        Ok(vec![Touch::Execute { command: parse::<Args>(args.clone())?.line()? }])
+    }
+
+    fn preview(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {
+        parse::<Args>(args.clone()).ok().map(|args| args.code)
+    }
+
+    fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
+        Box::pin(async move {
+            let args: Args = parse(args)?;
+            let seconds = args.timeout_s.unwrap_or(DEFAULT_TIMEOUT).clamp(1, MAX_TIMEOUT);
+            let output = run_command(command(args.line()?, Duration::from_secs(seconds)), &ctx).await?;
+            let ended = output.command.as_ref().map(|command| command.end);
+            if ended == Some(ProcessEnd::Exited { code: 127 }) && output.text.contains("python3") {
+                let text = "there is no python3 here; use bash or the calculator, or ask the person to install it";
+                return Err(ToolFailure::new(ErrorCategory::NotFound, text));
+            }
+            Ok(output)
+        })
+    }
+}
