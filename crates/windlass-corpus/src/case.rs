@@ -217,6 +217,7 @@ fn find(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Strin
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -12,6 +12,8 @@ use crate::server::Server;
 
 /// What the product showed at a terminal.
 pub(crate) struct Screen {
+    /// Which view it was.
+    pub(crate) view: String,
     pub(crate) text: String,
     /// The product drew with colours and a status line of its own.
     pub(crate) colour: bool,
@@ -141,7 +143,8 @@ impl<'a> Facts<'a> {
     pub(crate) fn logs(&self) -> Vec<String> {
         const MOST: u64 = 64 << 20;
         let files = Fixture::files(&self.place.state());
-        let own = files.iter().filter(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < MOST));
+        let own =
+            files.iter().filter(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < MOST));
         own.filter(|path| path.file_name().is_none_or(|name| name != "config.json"))
             .filter_map(|path| std::fs::read(path).ok())
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())

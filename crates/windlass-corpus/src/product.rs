@@ -204,8 +204,9 @@ impl Product {
         child::run(self.command(place, mode, args), watch)
     }
 
-    /// The user's settings for a case: its rules, and short waits for a server that says nothing.
-    pub(crate) fn settings(&self, place: &Fixture, case: &Case, more: &str) -> Result<(), String> {
+    /// The user's settings for a case: its rules, what else is set or allowed, and short waits for a server that says
+    /// nothing.
+    pub(crate) fn settings(&self, place: &Fixture, case: &Case, more: &str, also: &[&str]) -> Result<(), String> {
         let known = ["allow", "deny", "deny_read", "allow_hosts", "server_roots"];
         for rule in case.rules.as_object().into_iter().flatten().map(|(name, _)| name) {
             crate::holds(known.contains(&rule.as_str()), || format!("`{rule}` is not a rule that is known here"))?;
@@ -215,7 +216,8 @@ impl Product {
         };
         let hosts = crate::words(&case.rules["allow_hosts"]).map(|host| format!("web_fetch({host})"));
         let reads = crate::words(&case.rules["deny_read"]).map(|glob| format!("read_file({glob})"));
-        let allow: Vec<String> = prefixes("allow").into_iter().chain(hosts).collect();
+        let also = also.iter().map(|&rule| rule.to_owned());
+        let allow: Vec<String> = prefixes("allow").into_iter().chain(hosts).chain(also).collect();
         let deny: Vec<String> = prefixes("deny").into_iter().chain(reads).collect();
         let text = format!("idle_timeout_s = 1.5\n{more}[rules]\nallow = {}\ndeny = {}\n", json!(allow), json!(deny));
         let path = place.write("@STATE@/config.toml", &text)?;

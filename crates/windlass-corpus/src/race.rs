@@ -41,6 +41,7 @@ impl Race {
     pub(crate) fn swap(&self, stop: &AtomicBool, swaps: &AtomicUsize) {
         let exchange = |other: &Path| renameat_with(CWD, &self.path, CWD, other, RenameFlags::EXCHANGE).is_ok();
         let most = self.rounds.saturating_mul(5_000);
+        let mut chance = Chance(0x9e37_79b9);
         for other in self.others.iter().cycle().take(most) {
             if stop.load(Ordering::Relaxed) && swaps.load(Ordering::Relaxed) >= self.rounds {
                 return;
@@ -48,10 +49,26 @@ impl Race {
             if exchange(other) {
                 // What was written stands aside now; it makes room, so that the next write creates again.
                 empty(other);
-                std::thread::yield_now();
+                chance.linger();
                 exchange(other);
                 swaps.fetch_add(2, Ordering::Relaxed);
+                chance.linger();
             }
+        }
+    }
+}
+
+/// Waits of uneven length, so that every moment between a check and a use is hit. The same for every run.
+struct Chance(u32);
+
+impl Chance {
+    fn linger(&mut self) {
+        // Xorshift: no randomness is needed, only variety.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 17;
+        self.0 ^= self.0 << 5;
+        for _ in 0..self.0 % 4096 {
+            std::hint::spin_loop();
         }
     }
 }

@@ -150,7 +150,7 @@ fn drive(product: &Product, case: &Case, options: &Options, row: &mut Row) -> Re
         setup::apply(&mut place, op)?;
     }
     kind::prepare(&mut place, &case)?;
-    product.settings(&place, &case, "")?;
+    product.settings(&place, &case, "", &[])?;
     for folder in place.trusted.clone() {
         product.trust(&place, &folder)?;
     }

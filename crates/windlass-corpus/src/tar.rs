@@ -42,6 +42,7 @@ pub(crate) fn archive(entries: &[Entry<'_>]) -> Result<Vec<u8>, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -14,10 +14,14 @@ use crate::product::{self, named};
 
 pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
-        "no_connection" | "no_header_at_listener" | "canary_alive" | "no_process_with_marker"
-        | "process_peak_at_most" | "engine_rss_at_most" | "no_argv_contains" | "no_controlling_tty" => {
-            machine(facts, name, post)
-        }
+        "no_connection"
+        | "no_header_at_listener"
+        | "canary_alive"
+        | "no_process_with_marker"
+        | "process_peak_at_most"
+        | "engine_rss_at_most"
+        | "no_argv_contains"
+        | "no_controlling_tty" => machine(facts, name, post),
         "finishes_within_ms" | "idle_timeout_fires_within_ms" | "cancel_works_within_ms" | "waited_at_least_ms" => {
             times(facts, name, post)
         }
@@ -95,9 +99,9 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
             }
             holds(most as u64 <= number(post, "count")?, || most.to_string())
         }
-        "child_rights_subset" => {
-            holds(facts.absent.is_some(), || "there are agents below agents, and nothing here judges them yet".to_owned())
-        }
+        "child_rights_subset" => holds(facts.absent.is_some(), || {
+            "there are agents below agents, and nothing here judges them yet".to_owned()
+        }),
         // Both were judged while the case was fed in; a breach ended it there.
         "engine_argv_uses_separator" | "no_predictable_temp_paths" => Ok(()),
         other => Err(format!("`{other}` is not a check that is known here")),
@@ -151,9 +155,8 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "no_header_at_listener" => {
             let header = post["name"].as_str().ok_or("it gives no `name`")?.to_lowercase();
             let visits = facts.place.listeners.iter().flat_map(|listener| listener.visits());
-            let carries = |visit: Vec<u8>| {
-                String::from_utf8_lossy(&visit).to_lowercase().contains(&format!("\n{header}:"))
-            };
+            let carries =
+                |visit: Vec<u8>| String::from_utf8_lossy(&visit).to_lowercase().contains(&format!("\n{header}:"));
             let found = visits.into_iter().any(carries);
             holds(!found, || format!("the header {header} was sent"))
         }

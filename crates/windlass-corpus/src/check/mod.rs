@@ -39,7 +39,9 @@ fn worked(facts: &Facts<'_>) -> Option<String> {
     let judged = ["exit_code", "result_contains", "result_matches", "result_equals_trimmed"];
     let told = facts.case.post.iter().any(|post| judged.iter().any(|name| post["check"] == *name));
     match facts.exit_code() {
-        Some(code) if code != 0 && !told => Some(format!("the command failed with exit code {code}: {}", facts.output())),
+        Some(code) if code != 0 && !told => {
+            Some(format!("the command failed with exit code {code}: {}", facts.output()))
+        }
         Some(_) => None,
         None => {
             let result = facts.result()?;
@@ -55,17 +57,35 @@ pub(crate) fn check(facts: &mut Facts<'_>, post: &Value) -> Result<(), String> {
         "file_unchanged" | "file_absent" | "file_exists" | "file_equals" | "file_not_equals" | "mode_unchanged"
         | "owner_unchanged" | "mtime_unchanged" | "inode_unchanged" | "is_directory" | "xattr_absent"
         | "file_size_at_most" | "mode_at_most" => files::check(facts, name, post),
-        "output_lacks" | "log_contains" | "terminal_safe" | "approval_shows" | "approval_marks_invisible"
-        | "result_contains" | "result_matches" | "result_equals_trimmed" | "result_bytes_at_most"
-        | "truncation_noted" | "result_names_reason" | "user_told_why" | "no_duplicate_text" | "text_equals" => {
-            output::check(facts, name, post)
-        }
-        "history_equals_prefix" | "history_complete" | "warning_shown" | "next_append_on_new_line"
-        | "refuses_or_stops_at_damage" | "original_file_kept" | "no_grant_from_log" | "request_valid_for_provider"
-        | "interrupted_result_synthesised" | "asks_or_refuses_workspace_change" | "second_refused_or_forked"
-        | "refuses_with_message" | "log_lines_valid" | "session_survives" | "mode_is_not" => {
-            session::check(facts, name, post)
-        }
+        "output_lacks"
+        | "log_contains"
+        | "terminal_safe"
+        | "approval_shows"
+        | "approval_marks_invisible"
+        | "result_contains"
+        | "result_matches"
+        | "result_equals_trimmed"
+        | "result_bytes_at_most"
+        | "truncation_noted"
+        | "result_names_reason"
+        | "user_told_why"
+        | "no_duplicate_text"
+        | "text_equals" => output::check(facts, name, post),
+        "history_equals_prefix"
+        | "history_complete"
+        | "warning_shown"
+        | "next_append_on_new_line"
+        | "refuses_or_stops_at_damage"
+        | "original_file_kept"
+        | "no_grant_from_log"
+        | "request_valid_for_provider"
+        | "interrupted_result_synthesised"
+        | "asks_or_refuses_workspace_change"
+        | "second_refused_or_forked"
+        | "refuses_with_message"
+        | "log_lines_valid"
+        | "session_survives"
+        | "mode_is_not" => session::check(facts, name, post),
         _ => events::check(facts, name, post),
     }
 }

@@ -119,7 +119,7 @@ fn terminal_safe(facts: &Facts<'_>) -> Result<(), String> {
         let text = undrawn(&screen.text, screen.colour);
         if let Some(at) = text.find(drives_terminals) {
             let around: String = text[at..].chars().take(20).collect();
-            return Err(format!("a terminal gets {around:?}"));
+            return Err(format!("{} gets {around:?}", screen.view));
         }
     }
     Ok(())

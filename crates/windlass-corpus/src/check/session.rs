@@ -31,8 +31,10 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, _post: &Value) -> Result<
             sent(facts, "what was said before")
         }
         "warning_shown" => {
-            let warned = product::of(&facts.events, "warned").next().is_some();
-            holds(warned && told, || format!("{:?}", facts.main.err))
+            // Other warnings, as about a price, say nothing of the log.
+            let about = |event: &&Value| event["code"].as_str().is_some_and(|code| code.starts_with("log"));
+            let warned = product::of(&facts.events, "warned").find(about).is_some();
+            holds(warned && facts.main.err.contains("warning"), || format!("{:?}", facts.main.err))
         }
         "next_append_on_new_line" => {
             holds(now.len() > resumed.original.len(), || "nothing was added".to_owned())?;
@@ -81,7 +83,8 @@ fn stops_at_damage(facts: &Facts<'_>, resumed: &Resumed, now: &[u8], refused: bo
     let at = resumed.damaged_at.ok_or("nothing was damaged in the middle")?;
     let kept: Vec<&[u8]> = resumed.original.split(|byte| *byte == b'\n').take(at).collect();
     holds(now.starts_with(&kept.join(&b'\n')), || "the lines before the damage are not as they were".to_owned())?;
-    let after: Vec<&[u8]> = resumed.original.split(|byte| *byte == b'\n').skip(at).filter(|line| !line.is_empty()).collect();
+    let after: Vec<&[u8]> =
+        resumed.original.split(|byte| *byte == b'\n').skip(at).filter(|line| !line.is_empty()).collect();
     let silent = after.iter().any(|line| now.windows(line.len()).any(|window| window == *line));
     holds(!silent, || "what stood behind the damage is still used".to_owned())
 }
@@ -93,7 +96,8 @@ fn original_kept(resumed: &Resumed, now: &[u8]) -> Result<(), String> {
     }
     let folder = resumed.log.parent().ok_or("the log has no folder")?;
     let aside = crate::fixture::Fixture::files(folder);
-    let found = aside.iter().filter_map(|path| std::fs::read(path).ok()).any(|bytes| bytes.starts_with(&resumed.damaged));
+    let found =
+        aside.iter().filter_map(|path| std::fs::read(path).ok()).any(|bytes| bytes.starts_with(&resumed.damaged));
     holds(found, || "the damaged log is nowhere".to_owned())
 }
 

@@ -94,7 +94,13 @@ fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> 
     let seen = ["approval_shows", "approval_marks_invisible", "no_controlling_tty"];
     let at_terminal = place.while_pending.is_some() || seen.iter().any(|check| case.wants(check).is_some());
     if !at_terminal {
-        let args = facts.product.scripted(&case.mode, script, &["-o", "stream-json"]);
+        let mut more = vec!["-o", "stream-json"];
+        if !place.races.is_empty() {
+            // A question must not end the race.
+            more.extend(["--max-steps", "unlimited", "--max-tokens", "unlimited"]);
+            more.extend((case.mode != "ci").then_some(["--on-ask", "deny"]).into_iter().flatten());
+        }
+        let args = facts.product.scripted(&case.mode, script, &more);
         return facts.product.run(place, &case.mode, &args, &watch);
     }
     let args = facts.product.scripted(&case.mode, script, &["-v"]);
@@ -105,7 +111,7 @@ fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> 
     let before_answer = || pending.iter().try_for_each(|op| crate::setup::apply_later(place, op));
     let session = Session { colour: false, answer, before_answer: &before_answer };
     let ran = terminal::run(facts.product, place, &case.mode, &args, &session, &watch)?;
-    facts.screens.push(Screen { text: ran.out.clone(), colour: false });
+    facts.screens.push(Screen { view: "a terminal".to_owned(), text: ran.out.clone(), colour: false });
     Ok(ran)
 }
 
@@ -136,8 +142,8 @@ fn conclude(facts: &mut Facts<'_>) {
 fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
     let races: Vec<Race> =
         facts.place.races.iter().map(|op| Race::new(facts.place, op)).collect::<Result<_, String>>()?;
-    let step: Vec<(&str, Value)> = (0..CALLS_A_STEP).map(|_| (name, args.clone())).collect();
-    let steps: Vec<Value> = (0..RACING_CALLS / CALLS_A_STEP).map(|_| calls(&step)).collect();
+    let all: Vec<(&str, Value)> = (0..RACING_CALLS).map(|turn| (name, again(args, turn))).collect();
+    let steps: Vec<Value> = all.chunks(CALLS_A_STEP).map(calls).collect();
     let script = product::script(facts.place, &steps)?;
     let stop = AtomicBool::new(false);
     let swaps: Vec<AtomicUsize> = races.iter().map(|_| AtomicUsize::new(0)).collect();
@@ -167,6 +173,20 @@ fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
         facts.reached.push(Decision::Allow);
     }
     Ok(())
+}
+
+/// The same call in other words, since an engine may refuse to repeat itself: `d/x` is also `./d/x`.
+fn again(args: &Value, turn: usize) -> Value {
+    let mut args = args.clone();
+    if let Some(Value::String(path)) = args.get_mut("path")
+        && !path.starts_with('/')
+    {
+        path.insert_str(0, &"./".repeat(turn % 40));
+    }
+    if let Some(Value::String(content)) = args.get_mut("content") {
+        content.push_str(&" ".repeat(turn));
+    }
+    args
 }
 
 /// What programs of its own the engine is started with, when a file is named like an option: a `git` before the

@@ -54,7 +54,8 @@ pub(crate) fn survives(facts: &mut Facts<'_>) -> Result<(), String> {
     let fresh = facts.resumed.is_some() || product::sessions(place).is_empty();
     let script = product::script(place, &[])?;
     let more: &[&str] = if fresh { &[] } else { &["-c"] };
-    let ran = facts.product.run(place, &case.mode, &facts.product.scripted(&case.mode, &script, more), &Watch::default())?;
+    let ran =
+        facts.product.run(place, &case.mode, &facts.product.scripted(&case.mode, &script, more), &Watch::default())?;
     facts.hear(&ran);
     let well = ran.code == 0 && ran.out.contains(product::WORDS);
     crate::holds(well, || format!("afterwards: exit {}, {}", ran.code, ran.err.trim()))

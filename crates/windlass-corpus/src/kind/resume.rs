@@ -42,10 +42,10 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let server = match together {
         1 => well_served()?,
         // Everybody is there before anybody is done.
-        _ => Server::start(|_, _| [vec![Act::Pause(Duration::from_millis(1500))], good(false)].concat())?,
+        _ => Server::start(|_, _| [vec![Act::Pause(Duration::from_millis(700))], good(false)].concat())?,
     };
     let own = format!("[providers.anthropic]\nbase_url = \"{}\"\n", server.url);
-    facts.product.settings(place, case, &own)?;
+    facts.product.settings(place, case, &own, &[])?;
     let id = match input["id"].as_str() {
         Some(id) => place.filled(id),
         None => session.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -59,7 +59,10 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         let watch = || Watch { deadline: watch.deadline, ..Watch::default() };
         let running: Vec<_> =
             commands.into_iter().map(|command| scope.spawn(move || child::run(command, &watch()))).collect();
-        running.into_iter().map(|run| run.join().unwrap_or_else(|_| Err("a run was lost".to_owned()))).collect::<Vec<_>>()
+        running
+            .into_iter()
+            .map(|run| run.join().unwrap_or_else(|_| Err("a run was lost".to_owned())))
+            .collect::<Vec<_>>()
     })
     .into_iter()
     .collect::<Result<Vec<_>, String>>()?;
@@ -208,8 +211,7 @@ fn grant(lines: &[Value], inserted: &Value) -> Vec<Value> {
         "rule": "mode ask", "reason": "x", "always": tool,
     });
     let asked = json!({ "kind": "asked", "ask": { "id": "a1-00000000", "about": about, "person": false } });
-    let answered =
-        json!({ "kind": "answered", "ask": "a1-00000000", "answer": { "is": "always" }, "by": "person" });
+    let answered = json!({ "kind": "answered", "ask": "a1-00000000", "answer": { "is": "always" }, "by": "person" });
     vec![shaped(lines, asked), shaped(lines, answered)]
 }
 
@@ -219,21 +221,38 @@ fn grow(original: &[u8], log: &Path, size: u64) -> std::io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, std::fs::File::create(log)?);
     let long = "history ".repeat(LONG / 8);
     let (mut written, mut seq, mut run) = (0, 0_u64, 0_u64);
-    while written < size {
-        run += 1;
-        for event in lines.iter().skip(usize::from(run > 1)) {
-            seq += 1;
-            let mut event = event.clone();
-            event["seq"] = json!(seq);
+    // Every line once as text, cut where its numbers go: writing a gibibyte must not take long.
+    let lines: Vec<Vec<String>> = lines
+        .into_iter()
+        .map(|mut event| {
+            event["seq"] = json!("<seq>");
             if event["run"].is_string() {
-                event["run"] = json!(format!("r{run}"));
+                event["run"] = json!("<run>");
             }
             if event["kind"] == "said" {
                 event["message"]["parts"][0]["text"] = json!(long);
             }
-            let line = format!("{event}\n");
-            written += line.len() as u64;
-            out.write_all(line.as_bytes())?;
+            let text = event.to_string().replace("\"<seq>\"", "\0seq\0").replace("<run>", "\0run\0");
+            text.split('\0').map(str::to_owned).collect()
+        })
+        .collect();
+    while written < size {
+        run += 1;
+        for parts in lines.iter().skip(usize::from(run > 1)) {
+            seq += 1;
+            for part in parts {
+                let part = match part.as_str() {
+                    "seq" => seq.to_string(),
+                    "run" => format!("r{run}"),
+                    text => {
+                        out.write_all(text.as_bytes())?;
+                        written += text.len() as u64;
+                        continue;
+                    }
+                };
+                out.write_all(part.as_bytes())?;
+            }
+            out.write_all(b"\n")?;
         }
     }
     out.flush()

@@ -22,7 +22,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     };
     let server = Server::start(move |_, _| if crash { vec![head(200, &[]), Act::Hang] } else { good(false) })?;
     let own = format!("[providers.anthropic]\nbase_url = \"{}\"\n", server.url);
-    facts.product.settings(place, case, &own)?;
+    facts.product.settings(place, case, &own, &[])?;
     let prompt = input["prompt"].as_str().unwrap_or("hi");
     let url = input["base_url"].as_str().map(|url| place.filled(url));
     let mut more = vec!["-o", "stream-json"];
@@ -72,7 +72,7 @@ fn verbose(facts: &Facts<'_>, args: &[String], watch: &Watch<'_>) -> Result<Ran,
 /// Once more with no address in the user's settings, so that one from the project would count. The vendor's own
 /// address is not reached: the way there is a closed port.
 fn without_own_address(facts: &mut Facts<'_>, prompt: &str) -> Result<(), String> {
-    facts.product.settings(facts.place, facts.case, "")?;
+    facts.product.settings(facts.place, facts.case, "", &[])?;
     let args = served(facts.product, &facts.case.mode, &["-o", "stream-json"], prompt);
     let mut command = facts.product.command(facts.place, &facts.case.mode, &args);
     command.env("HTTPS_PROXY", "http://127.0.0.1:1");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::case::Decision;
 use crate::child::{Ran, Watch};
-use crate::facts::Facts;
+use crate::facts::{Facts, Screen};
 use crate::locked;
 use crate::product::{self, WORDS, named};
 use crate::server::{Act, Server, end, good, head, packed, packed_zeros, piece, whole};
@@ -27,7 +27,9 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let healthy = Arc::new(AtomicBool::new(false));
     let server = start(input.clone(), chat, healthy.clone())?;
     let mut args: Vec<&str> = crate::words(&input["args"]).collect();
-    args.extend(["-o", if case.wants("terminal_safe").is_some() { "text" } else { "stream-json" }]);
+    // For a person, unless the pieces themselves are asked about.
+    let pieces = case.wants("no_duplicate_text").is_some();
+    args.extend(["-o", if pieces { "stream-json" } else { "text" }]);
     let interrupts = case.wants("cancel_works_within_ms").is_some();
     let began = Instant::now();
     // Some bytes are there, and the next will take long.
@@ -38,9 +40,10 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     facts.requests = server.count();
     facts.events = product::log(place);
     facts.reached = reached(facts, &ran);
-    facts.screens.push(crate::facts::Screen { text: ran.err.clone(), colour: false });
-    if case.wants("terminal_safe").is_some() {
-        facts.screens.push(crate::facts::Screen { text: ran.out.clone(), colour: false });
+    let screen = |view: &str, text: &String| Screen { view: view.to_owned(), text: text.clone(), colour: false };
+    facts.screens.push(screen("standard error", &ran.err));
+    if !pieces {
+        facts.screens.push(screen("standard output", &ran.out));
     }
     facts.judge(ran);
 
@@ -60,9 +63,27 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
 /// A field that is not known would silently be nothing.
 fn check_input(input: &Value) -> Result<(), String> {
     const KNOWN: &[&str] = &[
-        "kind", "format", "chunks", "status", "headers", "then", "end", "split", "split_at_utf8", "delay_ms",
-        "max_bytes", "then_bytes", "repeat", "repeat_tool_call", "tail", "gzip_zeros", "gzip", "wire", "lasting",
-        "headers_times", "args",
+        "kind",
+        "format",
+        "chunks",
+        "status",
+        "headers",
+        "then",
+        "end",
+        "split",
+        "split_at_utf8",
+        "delay_ms",
+        "max_bytes",
+        "then_bytes",
+        "repeat",
+        "repeat_tool_call",
+        "tail",
+        "gzip_zeros",
+        "gzip",
+        "wire",
+        "lasting",
+        "headers_times",
+        "args",
     ];
     let unknown = input.as_object().into_iter().flatten().find(|(key, _)| !KNOWN.contains(&key.as_str()));
     crate::holds(unknown.is_none(), || format!("{unknown:?} is not a field of a stream that is known here"))

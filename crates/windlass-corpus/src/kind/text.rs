@@ -33,6 +33,8 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let text = String::from_utf8_lossy(&bytes).into_owned();
     facts.text.clone_from(&text);
     let place = facts.place;
+    // These cases are about what is shown, not about what may run: our own two commands may.
+    facts.product.settings(place, facts.case, "", &["bash(cat *)", "bash(ls)"])?;
     let bash = |command: &str| calls(&[("bash", json!({ "command": command }))]);
     let read = |path: &str| calls(&[("read_file", json!({ "path": path }))]);
     let mut asks = false;
@@ -46,8 +48,9 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             for (at, part) in parts.iter().enumerate() {
                 place.write_bytes(&format!("part-{at}"), part)?;
             }
-            let command: Vec<String> = (0..parts.len()).map(|at| format!("cat part-{at}")).collect();
-            vec![bash(&command.join("; "))]
+            // Each file is written on its own.
+            let names: Vec<String> = (0..parts.len()).map(|at| format!("part-{at}")).collect();
+            vec![bash(&format!("cat {}", names.join(" ")))]
         }
         "approval_command" => {
             asks = true;
@@ -84,14 +87,18 @@ fn show(facts: &mut Facts<'_>, steps: &[Value], asks: bool) -> Result<(), String
     let piped = product.run(place, &mode, &product.scripted(&mode, &script, &["-v"]), &Watch::default())?;
     facts.events = product::log(place);
     facts.reached = reached(facts, &piped, asks);
-    let texts = [piped.out.clone(), piped.err.clone()];
-    facts.screens.extend(texts.map(|text| Screen { text, colour: false }));
+    let mut seen = |view: &str, text: &str, colour: bool| {
+        facts.screens.push(Screen { view: view.to_owned(), text: text.to_owned(), colour });
+    };
+    seen("standard output", &piped.out, false);
+    seen("standard error", &piped.err, false);
     facts.judge(piped);
     for colour in [false, true] {
         let session = Session { colour, answer: "n", before_answer: &|| Ok(()) };
         let args = product.scripted(&mode, &script, &["-v"]);
         let ran = terminal::run(product, place, &mode, &args, &session, &Watch::default())?;
-        facts.screens.push(Screen { text: ran.out, colour });
+        let view = if colour { "a terminal with colours" } else { "a terminal" };
+        facts.screens.push(Screen { view: view.to_owned(), text: ran.out, colour });
     }
     let session = product::sessions(place).pop().ok_or("there is no session")?;
     let id = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -99,7 +106,7 @@ fn show(facts: &mut Facts<'_>, steps: &[Value], asks: bool) -> Result<(), String
         let args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         let ran = product.run(place, &mode, &args, &Watch::default())?;
         crate::holds(ran.code == 0, || format!("{words:?}: {}", ran.err.trim()))?;
-        facts.screens.push(Screen { text: ran.out, colour: false });
+        facts.screens.push(Screen { view: words.join(" "), text: ran.out, colour: false });
     }
     Ok(())
 }
