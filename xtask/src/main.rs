@@ -3,6 +3,7 @@
 //! settings. Printing is its job.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod attacks;
 mod bench;
 mod cargo;
 mod check;

@@ -93,6 +93,9 @@ fn the_driver_sees_a_breach() {
         |path: &str| json!({ "kind": "tool_call", "tool": "write", "args": { "path": path, "content": "pwned\n" } });
     let read = |path: &str| json!({ "kind": "tool_call", "tool": "read", "args": { "path": path } });
     let post = |post: serde_json::Value| json!([post]);
+    let listen = json!([{ "op": "listen", "proto": "tcp" }]);
+    let knock = json!({ "kind": "startup", "prompt": "hi", "base_url": "http://127.0.0.1:@PORT@" });
+    let refused = json!({ "decision": "deny" });
     check_breaches(&[
         (json!({ "expect": { "decision": "deny" } }), "decision: allow, right is deny"),
         (json!({ "input": read("no-such-file"), "category": "benign" }), "decision: deny, right is allow"),
@@ -134,6 +137,22 @@ fn the_driver_sees_a_breach() {
         (
             json!({ "input": { "kind": "text", "where": "model_text", "text": "nothing hidden" }, "post": post(json!({ "check": "approval_marks_invisible" })) }),
             "hides nothing",
+        ),
+        (
+            json!({ "input": knock, "setup": listen, "expect": refused, "post": post(json!({ "check": "no_connection", "proto": "tcp" })) }),
+            " came",
+        ),
+        (
+            json!({ "input": knock, "setup": listen, "expect": refused, "post": post(json!({ "check": "no_header_at_listener", "name": "X-Api-Key" })) }),
+            "was sent",
+        ),
+        (
+            json!({ "input": { "kind": "shell", "command": "true" }, "rules": { "allow": ["true"] }, "post": post(json!({ "check": "exit_code", "code": 7 })) }),
+            "Some(0)",
+        ),
+        (
+            json!({ "input": { "kind": "shell", "command": "sleep 0.3" }, "rules": { "allow": ["sleep"] }, "post": post(json!({ "check": "process_peak_at_most", "count": 0 })) }),
+            "at once",
         ),
         (json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "refuses_with_message" })) }), "exit 0"),
         (json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "warning_shown" })) }), "warning_shown"),
