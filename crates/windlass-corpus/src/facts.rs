@@ -145,7 +145,8 @@ impl<'a> Facts<'a> {
         let files = Fixture::files(&self.place.state());
         let own =
             files.iter().filter(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < MOST));
-        own.filter(|path| path.file_name().is_none_or(|name| name != "config.json"))
+        // What was planted there and is as it was is not the product's.
+        own.filter(|path| self.place.planted.get(*path) != crate::fixture::Stat::of(path).as_ref())
             .filter_map(|path| std::fs::read(path).ok())
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .collect()

@@ -12,6 +12,7 @@ use crate::case::Case;
 use crate::census;
 use crate::listen::Listener;
 use crate::product;
+use crate::server::{Server, whole};
 
 /// The largest file whose bytes are compared; of larger ones size and time are.
 const MAX_COMPARED: u64 = 1 << 20;
@@ -76,6 +77,12 @@ pub(crate) struct Fixture {
     pub(crate) cwd: PathBuf,
     /// What was at the paths of the post-conditions before the run.
     pub(crate) before: HashMap<String, Option<Stat>>,
+    /// What was planted in the product's state before the run.
+    pub(crate) planted: HashMap<PathBuf, Stat>,
+    /// `@ALLOWED@`, where a case wants it.
+    pub(crate) allowed: Option<Server>,
+    /// The product can be told how commands are walled in.
+    pub(crate) knows_sandbox: bool,
     scratch: Option<tempfile::TempDir>,
 }
 
@@ -101,7 +108,7 @@ impl Fixture {
             ("@MARK@", format!("MARK{}", random()?)),
             ("@TOKEN@", random()?),
         ];
-        let mut place = Self {
+        let place = Self {
             cwd: base.join("ws"),
             base,
             values,
@@ -112,6 +119,9 @@ impl Fixture {
             while_pending: None,
             races: Vec::new(),
             before: HashMap::new(),
+            planted: HashMap::new(),
+            allowed: None,
+            knows_sandbox: false,
             scratch: Some(dir),
         };
         for name in ["ws", "out", "home", "tmp", product::STATE] {
@@ -133,13 +143,23 @@ impl Fixture {
         };
         private("@STATE@", 0o700)?;
         private("@STATE@/config.json", 0o600)?;
-        place.set_allowed_server();
         Ok(place)
     }
 
-    /// `@ALLOWED@` is a server that the test may reach; a closed port stands for it, since nothing is fetched.
-    fn set_allowed_server(&mut self) {
-        self.values.push(("@ALLOWED@", "http://127.0.0.1:1".to_owned()));
+    /// A server that may be reached, and that sends on whoever asks it to.
+    pub(crate) fn start_allowed(&mut self) -> Result<(), String> {
+        let server = Server::start(|_, request| {
+            let asked = request.split_whitespace().nth(1).unwrap_or_default();
+            let headers: Vec<(String, String)> = asked
+                .split_once("to=")
+                .map(|(_, to)| ("location".to_owned(), to.replace("%3A", ":").replace("%2F", "/")))
+                .into_iter()
+                .collect();
+            whole(if headers.is_empty() { 200 } else { 302 }, &headers, b"allowed", 0)
+        })?;
+        self.set("@ALLOWED@", server.url.clone());
+        self.allowed = Some(server);
+        Ok(())
     }
 
     /// Gives a placeholder its value.
@@ -212,6 +232,8 @@ impl Fixture {
             let stat = Stat::of(&self.path(path));
             self.before.insert(path.to_owned(), stat);
         }
+        let state = Self::files(&self.state());
+        self.planted = state.into_iter().filter_map(|path| Some((path.clone(), Stat::of(&path)?))).collect();
     }
 
     /// Every file below a folder, at most so many, links not followed.
@@ -252,12 +274,21 @@ impl Drop for Fixture {
             let _ = canary.wait();
         }
         if let Some(scratch) = self.scratch.take() {
-            for path in Self::files(&self.base) {
-                if std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
-                    let _ = std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700));
-                }
-            }
+            unlock(&self.base);
             let _ = scratch.close();
+        }
+    }
+}
+
+/// Makes every folder one that can be emptied; links are not followed.
+fn unlock(folder: &Path) {
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        let _ = std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700));
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            }
         }
     }
 }

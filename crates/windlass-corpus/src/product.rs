@@ -110,7 +110,8 @@ pub(crate) fn translate_file(place: &Fixture, path: &Path) -> Result<(), String>
     let settings: Value = serde_json::from_slice(&std::fs::read(path).map_err(io)?).unwrap_or_default();
     let mut text = String::new();
     if settings["mode"] == "full" {
-        text.push_str("approval = \"auto\"\n[rules]\nallow = [\"bash\", \"write_file\"]\n");
+        let sandbox = if place.knows_sandbox { "sandbox = \"full\"\n" } else { "" };
+        text.push_str(&format!("approval = \"auto\"\n{sandbox}[rules]\nallow = [\"bash\", \"write_file\"]\n"));
     }
     if let Some(url) = settings["env"]["PROVIDER_BASE_URL"].as_str() {
         text.push_str(&format!("[providers.anthropic]\nbase_url = {}\n", json!(url)));
@@ -143,6 +144,11 @@ impl Product {
         });
         let sandbox = said(&["run", "--help"])?.contains("--sandbox");
         Ok(Self { binary: binary.to_owned(), commands: commands.collect(), sandbox })
+    }
+
+    /// Whether commands can be walled in.
+    pub(crate) fn has_sandbox(&self) -> bool {
+        self.sandbox
     }
 
     pub(crate) fn has_command(&self, name: &str) -> bool {
@@ -230,9 +236,11 @@ impl Product {
         if !self.has_command("trust") {
             return Ok(());
         }
-        let args = ["trust", "-C", &folder.display().to_string(), "--yes"].map(str::to_owned);
+        let args = ["trust", "add", &folder.display().to_string(), "--yes"].map(str::to_owned);
         let ran = self.run(place, "ask", &args, &Watch::default())?;
-        crate::holds(ran.code == 0, || format!("`windlass trust` failed: {}", ran.err.trim()))
+        // Where there are no settings there is nothing to trust.
+        let nothing = !folder.join(PROJECT_FOLDER).join("config.toml").exists();
+        crate::holds(ran.code == 0 || nothing, || format!("`windlass trust add` failed: {}", ran.err.trim()))
     }
 
     /// `run` in place on a script, as events, with the flags of the mode.

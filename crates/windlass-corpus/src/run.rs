@@ -146,11 +146,18 @@ fn drive(product: &Product, case: &Case, options: &Options, row: &mut Row) -> Re
     let mut case = case.clone();
     product::translate_case(&mut case)?;
     let mut place = Fixture::new(options.scratch.as_deref())?;
+    place.knows_sandbox = product.has_sandbox();
+    if case.input.to_string().contains("@ALLOWED@") {
+        place.start_allowed()?;
+    }
     for op in &case.setup {
         setup::apply(&mut place, op)?;
     }
     kind::prepare(&mut place, &case)?;
     product.settings(&place, &case, "", &[])?;
+    if case.trusted {
+        place.trusted.push(place.workspace());
+    }
     for folder in place.trusted.clone() {
         product.trust(&place, &folder)?;
     }

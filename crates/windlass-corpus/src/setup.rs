@@ -87,7 +87,10 @@ fn apply_files(place: &Fixture, name: &str, op: &Value) -> Result<(), String> {
             if path.exists() {
                 std::fs::rename(&path, path.with_extension("replaced")).map_err(io)?;
             }
-            std::fs::create_dir_all(path).map_err(io)
+            match op["target"].as_str() {
+                Some(target) => std::os::unix::fs::symlink(place.filled(target), path).map_err(io),
+                None => std::fs::create_dir_all(path).map_err(io),
+            }
         }
         "symlink" => {
             let (path, target) = (place.own_path(text("path")?)?, place.filled(text("target")?));

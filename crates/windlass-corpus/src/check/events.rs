@@ -52,6 +52,8 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "exit_code_documented" => {
             holds(product::CODES.contains(&facts.main.code), || format!("exit {}", facts.main.code))
         }
+        "exit_nonzero" => holds(facts.main.code != 0, || "exit 0".to_owned()),
+        "no_session_created" => holds(product::sessions(facts.place).is_empty(), || "there is a session".to_owned()),
         "tool_calls_equal" => {
             let calls: Vec<Value> =
                 facts.started().map(|call| json!({ "name": call["name"], "args": call["args"] })).collect();

@@ -8,11 +8,14 @@ use crate::kind::{self, paired};
 use crate::locked;
 use crate::product;
 
-pub(super) fn check(facts: &mut Facts<'_>, name: &str, _post: &Value) -> Result<(), String> {
+pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
         "session_survives" => return kind::survives(facts),
         "no_grant_from_log" => return kind::probe_grant(facts),
-        "mode_is_not" => return kind::probe_rights(facts),
+        "mode_is_not" => {
+            let mode = post["mode"].as_str().ok_or("it gives no `mode`")?;
+            return kind::probe_rights(facts, mode);
+        }
         "log_lines_valid" => return log_lines_valid(facts),
         _ => {}
     }

@@ -53,7 +53,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     if facts.case.wants("engine_argv_uses_separator").is_some() {
         return engine_programs(facts);
     }
-    let steps: Vec<Value> = match facts.case.kind() {
+    let mut steps: Vec<Value> = match facts.case.kind() {
         "model_follows" => {
             let steps = facts.case.input["steps"].as_array().ok_or("`input.steps` is missing")?;
             let all: Result<Vec<_>, String> = steps.iter().map(|one| step(facts, one)).collect();
@@ -68,6 +68,10 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         }
     };
     facts.call = format!("call-{}-1", steps.len());
+    if let Some(mode) = facts.case.wants("mode_is_not").and_then(|post| post["mode"].as_str()) {
+        // In the same session, where a change of its rights would show.
+        steps.push(super::startup::probe(facts.place, mode)?.1);
+    }
     let script = product::script(facts.place, &steps)?;
     let ran = play(facts, &script)?;
     facts.events = match facts.screens.is_empty() {

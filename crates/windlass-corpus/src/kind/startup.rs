@@ -1,14 +1,17 @@
 //! The product is started in a place that wants something of it: a hook to be run, an address to be used, a key to
 //! be told. A real model server on loopback answers, so that keys are really used.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use super::{calls, served};
 use crate::case::{Case, Decision};
 use crate::child::{Ran, Watch};
 use crate::facts::Facts;
+use crate::fixture::Fixture;
 use crate::product;
 use crate::server::{Act, Server, good, head};
 
@@ -22,9 +25,15 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     };
     let server = Server::start(move |_, _| if crash { vec![head(200, &[]), Act::Hang] } else { good(false) })?;
     let own = format!("[providers.anthropic]\nbase_url = \"{}\"\n", server.url);
-    facts.product.settings(place, case, &own, &[])?;
+    // How private its state is, the product shows by making it.
+    let bare = case.wants("mode_at_most").is_some();
+    match bare {
+        true => std::fs::remove_dir_all(place.state()).map_err(|err| format!("the state cannot be removed: {err}"))?,
+        false => facts.product.settings(place, case, &own, &[])?,
+    }
     let prompt = input["prompt"].as_str().unwrap_or("hi");
-    let url = input["base_url"].as_str().map(|url| place.filled(url));
+    let given = input["base_url"].as_str().map(|url| place.filled(url));
+    let url = given.or_else(|| bare.then(|| server.url.clone()));
     let mut more = vec!["-o", "stream-json"];
     if let Some(url) = &url {
         more.extend(["--base-url", url]);
@@ -91,16 +100,27 @@ fn reached(case: &Case, ran: &Ran) -> Vec<Decision> {
     }
 }
 
-/// Whether the session has more rights than the mode gives it: a command that writes outside must not get through.
-pub(crate) fn probe_rights(facts: &mut Facts<'_>) -> Result<(), String> {
+/// The call that only a session of that mode makes without a question, and the file it leaves.
+pub(super) fn probe(place: &Fixture, mode: &str) -> Result<(PathBuf, Value), String> {
+    let path = match mode {
+        "full" => place.path("@OUT@/rights-probe"),
+        "auto" => place.path("@WS@/rights-probe"),
+        other => return Err(format!("nothing here tells the mode `{other}` from others")),
+    };
+    let step = calls(&[("bash", json!({ "command": format!("touch {}", path.display()) }))]);
+    Ok((path, step))
+}
+
+/// Whether the session has more rights than the mode gives it: what that mode lets through must not get through.
+pub(crate) fn probe_rights(facts: &mut Facts<'_>, mode: &str) -> Result<(), String> {
     let place = facts.place;
-    let probe = place.path("@OUT@/rights-probe");
-    let step = calls(&[("bash", serde_json::json!({ "command": format!("touch {}", probe.display()) }))]);
+    let (probe, step) = probe(place, mode)?;
+    crate::holds(!probe.exists(), || "a command ran that nobody was asked for".to_owned())?;
     let script = product::script(place, &[step])?;
     let args = facts.product.scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
     let ran = facts.product.run(place, &facts.case.mode, &args, &Watch::default())?;
     let judged = !product::decided(&product::events(&ran.out), "call-1-1", &facts.case.mode).is_empty();
     facts.hear(&ran);
     crate::holds(judged, || format!("the probe did not run: exit {}, {}", ran.code, ran.err.trim()))?;
-    crate::holds(!probe.exists(), || "a command wrote outside of the workspace without being asked for".to_owned())
+    crate::holds(!probe.exists(), || "a command ran that nobody was asked for".to_owned())
 }
