@@ -98,6 +98,11 @@ impl Fixture {
         }
         .map_err(cannot)?;
         let base = std::fs::canonicalize(dir.path()).map_err(cannot)?;
+        // A product that looks for the root of its project must find the workspace, and never anything above it.
+        for above in base.ancestors() {
+            let project = [".git", ".windlass"].iter().find(|name| above.join(name).exists());
+            crate::holds(project.is_none(), || format!("{} is a project: scratch must be outside", above.display()))?;
+        }
         let at = |name: &str| base.join(name).display().to_string();
         let values = vec![
             ("@WS@", at("ws")),

@@ -56,7 +56,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             asks = true;
             vec![bash(&text)]
         }
-        "file_content" => {
+        "file_content" | "diff" => {
             asks = true;
             place.write_bytes("payload.txt", &bytes)?;
             let new = json!({ "path": "shown.txt", "content": text });
@@ -67,7 +67,8 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             let look = json!({ "pattern": "**/*" });
             vec![calls(&[("find_files", look), ("list_directory", json!({ "path": "." }))]), bash("ls")]
         }
-        "model_text" => vec![json!({ "reasoning": text, "text": text, "calls": [read_readme()] })],
+        "tool_arguments" => vec![read(&text)],
+        "model_text" | "model_reasoning" => vec![json!({ "reasoning": text, "text": text, "calls": [read_readme()] })],
         other => return Err(format!("`{other}` is no place of a text that is known here")),
     };
     show(facts, &steps, asks)
