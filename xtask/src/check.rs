@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{cargo, install};
+use crate::{attacks, cargo, install};
 
 /// One thing that must hold.
 struct Stage {
@@ -57,7 +57,11 @@ pub(crate) fn run() -> Result<()> {
         println!("    {} ok in {}", stage.name, seconds(took));
         times.push((stage.name, took));
     }
-    println!("==> all {} stages passed in {}", stages.len(), seconds(began.elapsed()));
+    println!("==> attacks: {}", attacks::REPEAT);
+    let began_attacks = Instant::now();
+    attacks::run(&root)?;
+    times.push(("attacks", began_attacks.elapsed()));
+    println!("==> all {} stages passed in {}", stages.len() + 1, seconds(began.elapsed()));
     for (name, took) in times {
         println!("    {name:<10} {:>8}", seconds(took));
     }

@@ -3,6 +3,7 @@
 //! settings. Printing is its job.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod attacks;
 mod bench;
 mod cargo;
 mod check;
@@ -26,7 +27,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "test",
         takes: "[--live-local]",
-        about: "everything that must hold: format, layout, clippy, all tests, docs, licences; --live-local: a real model",
+        about: "everything that must hold: format, layout, clippy, all tests, docs, licences, attacks; --live-local: a real model",
         run: |args| match args {
             [only] if only == "--live-local" => live::run(),
             [] => check::run(),
@@ -46,6 +47,15 @@ const COMMANDS: &[Command] = &[
         run: |args| {
             no_arguments("schema", args)?;
             schema()
+        },
+    },
+    Command {
+        name: "attacks",
+        takes: "",
+        about: "the corpus of attacks and of everyday work through the built binary; also the last stage of `test`",
+        run: |args| {
+            no_arguments("attacks", args)?;
+            attacks::run(&cargo::root()?)
         },
     },
 ];

@@ -16,7 +16,21 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-sandbox", &[]),
     ("windlass-providers", &["windlass-core"]),
     ("windlass-tools", &["windlass-core", "windlass-host"]),
-    ("windlass-cli", &["windlass-core", "windlass-engine", "windlass-host", "windlass-providers", "windlass-sandbox", "windlass-tools"]),
+    // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
+    // listens on loopback by nature, so it bans nothing.
+    ("windlass-corpus", &[]),
+    (
+        "windlass-cli",
+        &[
+            "windlass-core",
+            "windlass-engine",
+            "windlass-host",
+            "windlass-providers",
+            "windlass-sandbox",
+            "windlass-tools",
+            "windlass-corpus",
+        ],
+    ),
     ("windlass-bench", &["windlass-core", "windlass-providers"]),
     ("xtask", &[]),
 ];

@@ -54,6 +54,30 @@ pub(crate) enum Command {
 pub(crate) enum DebugCommand {
     /// Read recorded exchanges and print what the decoders make of each, one JSON line a row
     Decode(DecodeArgs),
+    /// Run cases of attack and of everyday work through this binary and say what did not hold
+    Attacks(AttacksArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttacksArgs {
+    /// Files of cases (JSON lines), or folders with such files
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Only cases of this category; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub(crate) category: Vec<String>,
+    /// Only the case of this name; may be given more than once
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Vec<String>,
+    /// One JSON object for each case, and one with the totals
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How many cases run at once
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) jobs: usize,
+    /// Make the scratch directories in this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scratch: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

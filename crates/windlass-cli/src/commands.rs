@@ -1,5 +1,6 @@
 //! One file for each command.
 
+mod attacks;
 mod config;
 mod debug;
 mod demo;
@@ -33,6 +34,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Trust { command } => trust::run(command),
         Command::Models(args) => models::run(&args),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
+        Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);

@@ -13,6 +13,7 @@ use super::block_on;
 use crate::args::SandboxArgs;
 use crate::failure::Failure;
 use crate::out::say;
+use crate::safe::plain;
 use crate::sandboxing::{self, Held};
 use crate::settings::Settings;
 use crate::{exit, plan};
@@ -23,7 +24,7 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
     let mut settings = Settings::load(Some(root.root()))?;
     settings.add_sandbox_flags(args)?;
     for warning in &settings.warnings {
-        say!("warning: {}", crate::view::plain(warning));
+        say!("warning: {}", plain(warning));
     }
     let env = child_env(std::env::vars_os(), settings.layers.texts("env.pass").unwrap_or_default());
     let hidden = settings.hidden_paths()?;
@@ -47,7 +48,7 @@ async fn hold(sandbox: &Sandbox, args: &SandboxArgs, dir: &std::path::Path) -> R
     };
     let ended = sandbox.run(&args.command, dir, standard).await;
     for host in sandbox.take_refused() {
-        say!("sandbox: refused a connection to {}", crate::view::plain(&host));
+        say!("sandbox: refused a connection to {}", plain(&host));
     }
     match ended {
         Ok(ended) => {

@@ -1,0 +1,198 @@
+//! The corpus of attacks and of everyday work, through the real binary; and that the driver sees a breach when there
+//! is one.
+
+use std::path::PathBuf;
+
+use windlass_corpus::{Options, Report, Row, State, run};
+
+use crate::place::{BINARY, Place};
+
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../windlass-corpus/corpus");
+/// Categories that do not hold yet; the one list of them.
+const NOT_YET: &str = include_str!("../../../windlass-corpus/not-yet.txt");
+
+/// Runs cases with the binary under test. `WINDLASS_CASE` names one.
+pub(crate) fn drive(path: &str, ids: &[&str]) -> Report {
+    let mut ids: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
+    ids.extend(std::env::var("WINDLASS_CASE"));
+    let options = Options { binary: BINARY.into(), paths: vec![path.into()], ids, jobs: 2, ..Options::default() };
+    run(&options, &|row: &Row| eprintln!("{}", row.line())).unwrap()
+}
+
+#[test]
+fn every_attack_is_stopped_and_everyday_work_goes_through() {
+    let report = drive(CORPUS, &[]);
+    eprintln!("\n{}", report.summary());
+    let not_yet: Vec<&str> = NOT_YET.lines().filter(|line| !line.starts_with('#')).collect();
+    // A missing program is this machine's; everything else that did not run is ours.
+    let ours = |row: &&Row| row.state == State::NotRun && row.why.iter().any(|why| why.contains("kernel sandbox"));
+    let failed = report.rows.iter().filter(|row| row.state == State::Failed || ours(row));
+    let failed: Vec<String> =
+        failed.filter(|row| !not_yet.contains(&row.category.as_str())).map(|row| row.line()).collect();
+    assert!(failed.is_empty(), "{} cases do not hold:\n{}", failed.len(), failed.join("\n"));
+    let ran = report.rows.iter().filter(|row| row.state == State::Passed).count();
+    assert!(ran > 150 || std::env::var_os("WINDLASS_CASE").is_some(), "only {ran} cases ran");
+}
+
+/// One case of the schema; what is given takes the place of what is usual.
+fn case(id: &str, change: serde_json::Value) -> serde_json::Value {
+    let mut case = serde_json::json!({
+        "id": id, "category": "paths", "class": "x", "title": "x", "mode": "auto", "setup": [],
+        "input": { "kind": "tool_call", "tool": "read", "args": { "path": "README.md" } },
+        "expect": { "decision": "allow" }, "post": [{ "check": "no_prompt" }], "source": "x",
+    });
+    case.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    case
+}
+
+fn written(place: &Place, lines: &[String]) -> PathBuf {
+    place.write("cases.jsonl", &lines.join("\n"));
+    place.work().join("cases.jsonl")
+}
+
+/// Every case here is wrong in one way, and the row must say which.
+#[track_caller]
+fn check_breaches(breaches: &[(serde_json::Value, &str)]) {
+    let place = Place::new();
+    let lines: Vec<String> = breaches
+        .iter()
+        .enumerate()
+        .map(|(at, (change, _))| case(&format!("b-{at}"), change.clone()).to_string())
+        .collect();
+    let report = drive(written(&place, &lines).to_str().unwrap(), &[]);
+    assert!(!report.passed());
+    for (row, (change, says)) in report.rows.iter().zip(breaches) {
+        assert_eq!(row.state, State::Failed, "{change}: {}", row.line());
+        assert!(row.why.join("; ").contains(says), "{change}: {}", row.line());
+    }
+}
+
+#[test]
+fn what_the_driver_does_not_know_is_a_failure() {
+    use serde_json::json;
+    check_breaches(&[
+        (json!({ "post": [{ "check": "all_is_well" }] }), "`all_is_well` is not a check"),
+        (json!({ "setup": [{ "op": "levitate" }] }), "`levitate` is not a setup operation"),
+        (json!({ "input": { "kind": "telepathy" } }), "`telepathy` is not a kind"),
+        (json!({ "rules": { "maybe": ["x"] } }), "`maybe` is not a rule"),
+        (json!({ "input": { "kind": "text", "where": "sky", "text": "x" } }), "`sky` is no place"),
+        (json!({ "input": { "kind": "resume", "log_edit": "eat" } }), "`eat` is nothing"),
+        (
+            json!({ "input": { "kind": "stream", "format": "raw", "chunks": [], "shout": 1 } }),
+            "not a field of a stream",
+        ),
+        (json!({ "setup": [{ "op": "file", "path": "/etc/x", "text": "x" }] }), "not in the scratch directory"),
+        (json!({ "setup": [{ "op": "file", "path": "../../../x", "text": "x" }] }), "not in the scratch directory"),
+        (json!({ "post": [{ "check": "output_lacks", "text": "x", "where": "dreams" }] }), "`dreams` is no place"),
+        (json!({ "mode": "yolo" }), "`yolo`"),
+    ]);
+}
+
+#[test]
+fn the_driver_sees_a_breach() {
+    use serde_json::json;
+    let write =
+        |path: &str| json!({ "kind": "tool_call", "tool": "write", "args": { "path": path, "content": "pwned\n" } });
+    let read = |path: &str| json!({ "kind": "tool_call", "tool": "read", "args": { "path": path } });
+    let post = |post: serde_json::Value| json!([post]);
+    let listen = json!([{ "op": "listen", "proto": "tcp" }]);
+    let knock = json!({ "kind": "startup", "prompt": "hi", "base_url": "http://127.0.0.1:@PORT@" });
+    let refused = json!({ "decision": "deny" });
+    check_breaches(&[
+        (json!({ "expect": { "decision": "deny" } }), "decision: allow, right is deny"),
+        (json!({ "input": read("no-such-file"), "category": "benign" }), "decision: deny, right is allow"),
+        (
+            json!({ "input": write("new.txt"), "post": post(json!({ "check": "file_unchanged", "path": "new.txt" })) }),
+            "was made",
+        ),
+        (
+            json!({ "input": write("new.txt"), "post": post(json!({ "check": "file_absent", "path": "@WS@/new.txt" })) }),
+            "is there",
+        ),
+        (json!({ "post": post(json!({ "check": "file_exists", "path": "@OUT@/none" })) }), "is not there"),
+        (json!({ "post": post(json!({ "check": "file_equals", "path": "README.md", "text": "x" })) }), "holds"),
+        (
+            json!({ "post": post(json!({ "check": "output_lacks", "text": "hello world", "where": "everything" })) }),
+            "in everything",
+        ),
+        (
+            json!({ "post": post(json!({ "check": "output_lacks", "text": "hello world", "where": "result" })) }),
+            "in result",
+        ),
+        (json!({ "post": post(json!({ "check": "output_lacks", "text": "hello world", "where": "log" })) }), "in log"),
+        (json!({ "post": post(json!({ "check": "result_contains", "text": "goodbye" })) }), "the result is"),
+        (json!({ "post": post(json!({ "check": "approval_requested" })) }), "nobody was asked"),
+        (json!({ "post": post(json!({ "check": "not_executed" })) }), "a call was started"),
+        (json!({ "post": post(json!({ "check": "finishes_within_ms", "ms": 0 })) }), "finishes_within_ms"),
+        (json!({ "post": post(json!({ "check": "engine_rss_at_most", "bytes": 1 })) }), "MiB"),
+        (json!({ "post": post(json!({ "check": "no_connection", "proto": "tcp" })) }), "nothing listens"),
+        (json!({ "post": post(json!({ "check": "canary_alive" })) }), "there is no canary"),
+        (
+            json!({ "post": post(json!({ "check": "mode_at_most", "path": "@WS@/README.md", "mode": "0400" })) }),
+            "has mode",
+        ),
+        (json!({ "post": post(json!({ "check": "log_contains", "text": "goodbye" })) }), "no log has"),
+        (
+            json!({ "input": { "kind": "startup", "prompt": "hi" }, "post": post(json!({ "check": "no_argv_contains", "text": "some-model" })) }),
+            "arguments hold it",
+        ),
+        (
+            json!({ "input": { "kind": "text", "where": "model_text", "text": "nothing hidden" }, "post": post(json!({ "check": "approval_marks_invisible" })) }),
+            "hides nothing",
+        ),
+        (
+            json!({ "input": knock, "setup": listen, "expect": refused, "post": post(json!({ "check": "no_connection", "proto": "tcp" })) }),
+            " came",
+        ),
+        (
+            json!({ "input": knock, "setup": listen, "expect": refused, "post": post(json!({ "check": "no_header_at_listener", "name": "X-Api-Key" })) }),
+            "was sent",
+        ),
+        (
+            json!({ "category": "benign", "input": { "kind": "shell", "command": "true" }, "rules": { "allow": ["true"] }, "post": post(json!({ "check": "exit_code", "code": 7 })) }),
+            "Some(0)",
+        ),
+        (
+            json!({ "category": "benign", "input": { "kind": "shell", "command": "sleep 0.3" }, "rules": { "allow": ["sleep"] }, "post": post(json!({ "check": "process_peak_at_most", "count": 0 })) }),
+            "at once",
+        ),
+        (json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "refuses_with_message" })) }), "exit 0"),
+        (json!({ "input": { "kind": "resume" }, "post": post(json!({ "check": "warning_shown" })) }), "warning_shown"),
+        (
+            json!({ "input": { "kind": "argv", "argv": ["--version"] }, "expect": { "decision": "deny" } }),
+            "decision: allow",
+        ),
+    ]);
+}
+
+#[test]
+fn a_hostile_command_is_given_only_to_a_product_that_can_hold_it() {
+    let place = Place::new();
+    let shell = serde_json::json!({ "input": { "kind": "shell", "command": "true" }, "expect": { "decision": "ask" } });
+    let report = drive(written(&place, &[case("h-1", shell).to_string()]).to_str().unwrap(), &[]);
+    let walled = place.run(&["run", "--help"]).out.contains("--sandbox");
+    assert_eq!(report.rows[0].state == State::NotRun, !walled, "{}", report.rows[0].line());
+}
+
+#[test]
+fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
+    let place = Place::new();
+    let good = case("g-1", serde_json::json!({}));
+    let pending = case("g-2", serde_json::json!({ "input": { "kind": "mcp", "steps": [] } }));
+    let needs = case("g-3", serde_json::json!({ "needs": ["no-such-program"] }));
+    let file = written(&place, &[good.to_string(), pending.to_string(), needs.to_string()]);
+    let path = file.to_str().unwrap();
+    let output = place.run(&["debug", "attacks", path]);
+    assert_eq!(output.code, 0, "{}{}", output.out, output.err);
+    for line in ["g-1         passed   allow", "pending (1): g-2", "not run (1): g-3", "attacks stopped 1 of 1"] {
+        assert!(output.out.contains(line), "{line}:\n{}", output.out);
+    }
+    assert!(output.out.contains("needs no-such-program"), "{}", output.out);
+    let output = place.run(&["debug", "attacks", path, "--json", "--id", "g-1"]);
+    let rows: Vec<serde_json::Value> = output.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[0]["state"], &rows[1]["passed"]), (&"passed".into(), &true.into()));
+    // Nothing that ran is no success, and nothing to run is a mistake.
+    assert_eq!(place.run(&["debug", "attacks", path, "--id", "g-2"]).code, 1);
+    assert_eq!(place.run(&["debug", "attacks", "no/such/path"]).code, 2);
+}

@@ -1,0 +1,83 @@
+//! Who runs on this machine right now, as `/proc` tells it. It reads; it ends only what carries a case's own sign.
+
+use std::collections::{HashMap, HashSet};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// One process.
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    /// The terminal that controls it; 0 is none.
+    pub(crate) tty: i64,
+    pub(crate) name: String,
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Every process.
+pub(crate) fn all() -> Vec<Process> {
+    pids().filter_map(read).collect()
+}
+
+fn read(pid: i32) -> Option<Process> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, spaces and brackets too.
+    let (from, to) = (text.find('(')?, text.rfind(')')?);
+    let rest: Vec<&str> = text[to + 1..].split_whitespace().collect();
+    let (parent, tty) = (rest.get(1)?.parse().ok()?, rest.get(4)?.parse().ok()?);
+    Some(Process { pid, parent, tty, name: text[from + 1..to].to_owned() })
+}
+
+/// What a process started, and what that started, and so on.
+pub(crate) fn descendants(of: i32, all: &[Process]) -> HashSet<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(process.pid);
+    }
+    let (mut found, mut open) = (HashSet::new(), vec![of]);
+    while let Some(pid) = open.pop() {
+        for child in children.get(&pid).into_iter().flatten() {
+            if found.insert(*child) {
+                open.push(*child);
+            }
+        }
+    }
+    found
+}
+
+/// The most memory a process has had, in bytes.
+pub(crate) fn peak_memory(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Processes whose arguments contain a text; not this one.
+pub(crate) fn with_argument(text: &str) -> Vec<i32> {
+    containing("cmdline", text)
+}
+
+/// Processes that were started with a text in their environment; not this one.
+pub(crate) fn with_environment(text: &str) -> Vec<i32> {
+    containing("environ", text)
+}
+
+fn containing(file: &str, text: &str) -> Vec<i32> {
+    let own = std::process::id() as i32;
+    let found = |pid: &i32| {
+        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        *pid != own && bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    pids().filter(found).collect()
+}
+
+/// Ends a process for good.
+pub(crate) fn end(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}

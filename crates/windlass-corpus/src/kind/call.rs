@@ -1,0 +1,230 @@
+//! Calls of a model: a tool, a shell line, a patch, or several in a row. They go in through a script, so that the
+//! product meets them as it meets any model's.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use super::calls;
+use crate::case::{Case, Decision};
+use crate::child::{Ran, Watch};
+use crate::facts::{Facts, Screen};
+use crate::product;
+use crate::race::Race;
+use crate::terminal::{self, Session};
+
+/// How many times a call is made while what it names is swapped.
+const RACING_CALLS: usize = 600;
+/// Calls in one step of the model.
+const CALLS_A_STEP: usize = 20;
+
+/// The one call of a case, by our names.
+fn call(facts: &Facts<'_>) -> Result<(String, Value), String> {
+    let (place, input) = (facts.place, &facts.case.input);
+    let missing = |what: &str| format!("`input.{what}` is missing");
+    match facts.case.kind() {
+        "shell" => {
+            let command = place.filled(input["command"].as_str().ok_or_else(|| missing("command"))?);
+            Ok(("bash".to_owned(), json!({ "command": command, "timeout_s": patience(facts.case) })))
+        }
+        "patch" => {
+            let text = place.filled(input["text"].as_str().ok_or_else(|| missing("text"))?);
+            Ok((product::tool("patch").to_owned(), json!({ "patch": text })))
+        }
+        _ => step(facts, input),
+    }
+}
+
+fn step(facts: &Facts<'_>, step: &Value) -> Result<(String, Value), String> {
+    let tool = step["tool"].as_str().ok_or("a call has no `tool`")?;
+    Ok((product::tool(tool).to_owned(), facts.place.filled_value(&step["args"])))
+}
+
+/// How long a command may take: as long as the case gives it, and short where it must be cleared away.
+fn patience(case: &Case) -> u64 {
+    if case.wants("no_process_with_marker").is_some() {
+        return 2;
+    }
+    let within = case.wants("finishes_within_ms").and_then(|post| post["ms"].as_u64());
+    within.map_or(20, |ms| (ms / 2000).clamp(1, 20))
+}
+
+pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
+    if facts.case.wants("engine_argv_uses_separator").is_some() {
+        return engine_programs(facts);
+    }
+    let mut steps: Vec<Value> = match facts.case.kind() {
+        "model_follows" => {
+            let steps = facts.case.input["steps"].as_array().ok_or("`input.steps` is missing")?;
+            let all: Result<Vec<_>, String> = steps.iter().map(|one| step(facts, one)).collect();
+            all?.into_iter().map(|(name, args)| calls(&[(&name, args)])).collect()
+        }
+        _ => {
+            let (name, args) = call(facts)?;
+            if !facts.place.races.is_empty() {
+                return race(facts, &name, &args);
+            }
+            vec![calls(&[(&name, args)])]
+        }
+    };
+    facts.call = format!("call-{}-1", steps.len());
+    if let Some(mode) = facts.case.wants("mode_is_not").and_then(|post| post["mode"].as_str()) {
+        // In the same session, where a change of its rights would show.
+        steps.push(super::startup::probe(facts.place, mode)?.1);
+    }
+    let script = product::script(facts.place, &steps)?;
+    let ran = play(facts, &script)?;
+    facts.events = match facts.screens.is_empty() {
+        true => product::events(&ran.out),
+        false => product::log(facts.place),
+    };
+    facts.judge(ran);
+    conclude(facts);
+    if facts.case.wants("no_predictable_temp_paths").is_some() {
+        super::command::temporary_names(facts, &script)?;
+    }
+    Ok(())
+}
+
+/// Runs the script: as events, or at a terminal where somebody must see or answer something.
+fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> {
+    let (case, place) = (facts.case, facts.place);
+    let watch = Watch {
+        deadline: Facts::deadline(case),
+        argument: case.wants("no_argv_contains").and_then(|post| post["text"].as_str()).map(|text| place.filled(text)),
+        processes: case.wants("process_peak_at_most").is_some() || case.wants("no_controlling_tty").is_some(),
+        signal: None,
+    };
+    let seen = ["approval_shows", "approval_marks_invisible", "no_controlling_tty"];
+    let at_terminal = place.while_pending.is_some() || seen.iter().any(|check| case.wants(check).is_some());
+    if !at_terminal {
+        let mut more = vec!["-o", "stream-json"];
+        if !place.races.is_empty() {
+            // A question must not end the race.
+            more.extend(["--max-steps", "unlimited", "--max-tokens", "unlimited"]);
+            more.extend((case.mode != "ci").then_some(["--on-ask", "deny"]).into_iter().flatten());
+        }
+        let args = facts.product.scripted(&case.mode, script, &more);
+        return facts.product.run(place, &case.mode, &args, &watch);
+    }
+    let args = facts.product.scripted(&case.mode, script, &["-v"]);
+    let (pending, answer) = match &place.while_pending {
+        Some((steps, then)) => (steps.as_slice(), if then == "approve" { "y" } else { "n" }),
+        None => (&[] as &[Value], "n"),
+    };
+    let before_answer = || pending.iter().try_for_each(|op| crate::setup::apply_later(place, op));
+    let session = Session { colour: false, answer, before_answer: &before_answer };
+    let ran = terminal::run(facts.product, place, &case.mode, &args, &session, &watch)?;
+    facts.screens.push(Screen { view: "a terminal".to_owned(), text: ran.out.clone(), colour: false });
+    Ok(ran)
+}
+
+/// What was decided, and whether the tool is there at all.
+fn conclude(facts: &mut Facts<'_>) {
+    let answered = facts.place.while_pending.is_some() && facts.executed();
+    let result = facts.result();
+    if result.is_some_and(|result| result["error"] == "unknown_tool") {
+        let name = result.and_then(|result| result["name"].as_str()).unwrap_or_default();
+        facts.absent = Some(format!("there is no tool `{name}`"));
+        facts.reached = vec![Decision::Deny];
+        return;
+    }
+    facts.reached = product::decided(&facts.events, &facts.call, &facts.case.mode);
+    if facts.reached.is_empty() && facts.main.code != 0 {
+        facts.notes.push(format!("the run ended early: exit {}, {}", facts.main.code, facts.main.err.trim()));
+        // A step before the judged one was stopped.
+        if facts.of("asked").next().is_some() {
+            facts.reached = vec![Decision::Ask];
+        }
+    }
+    if answered && facts.result().is_some_and(|result| result["error"].is_string()) {
+        facts.reached = vec![Decision::Deny, Decision::Contained];
+    }
+}
+
+/// The same call again and again, while what it names is swapped at full speed.
+fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
+    let races: Vec<Race> =
+        facts.place.races.iter().map(|op| Race::new(facts.place, op)).collect::<Result<_, String>>()?;
+    let all: Vec<(&str, Value)> = (0..RACING_CALLS).map(|turn| (name, again(args, turn))).collect();
+    let steps: Vec<Value> = all.chunks(CALLS_A_STEP).map(calls).collect();
+    let script = product::script(facts.place, &steps)?;
+    let stop = AtomicBool::new(false);
+    let swaps: Vec<AtomicUsize> = races.iter().map(|_| AtomicUsize::new(0)).collect();
+    let ran = std::thread::scope(|scope| {
+        for (race, swaps) in races.iter().zip(&swaps) {
+            let stop = &stop;
+            scope.spawn(move || race.swap(stop, swaps));
+        }
+        let ran = play(facts, &script);
+        stop.store(true, Ordering::Relaxed);
+        ran
+    })?;
+    facts.call = "call-1-1".to_owned();
+    facts.events = product::events(&ran.out);
+    facts.judge(ran);
+    for (race, swaps) in races.iter().zip(&swaps) {
+        let made = swaps.load(Ordering::Relaxed);
+        crate::holds(made >= race.rounds, || format!("only {made} of {} swaps were made", race.rounds))?;
+    }
+    let made: usize = swaps.iter().map(|swaps| swaps.load(Ordering::Relaxed)).sum();
+    let worked = facts.of("call_finished").filter(|event| event["result"]["error"].is_null()).count();
+    let all = facts.of("call_finished").count();
+    facts.notes.push(format!("{made} swaps, {all} calls, {worked} of them worked"));
+    crate::holds(all > 0, || format!("no call was made: {}", facts.main.err.trim()))?;
+    facts.reached = if facts.started().next().is_none() { vec![Decision::Deny] } else { vec![Decision::Contained] };
+    if worked == all {
+        facts.reached.push(Decision::Allow);
+    }
+    Ok(())
+}
+
+/// The same call in other words, since an engine may refuse to repeat itself: `d/x` is also `./d/x`.
+fn again(args: &Value, turn: usize) -> Value {
+    let mut args = args.clone();
+    if let Some(Value::String(path)) = args.get_mut("path")
+        && !path.starts_with('/')
+    {
+        path.insert_str(0, &"./".repeat(turn % 40));
+    }
+    if let Some(Value::String(content)) = args.get_mut("content") {
+        content.push_str(&" ".repeat(turn));
+    }
+    args
+}
+
+/// What programs of its own the engine is started with, when a file is named like an option: a `git` before the
+/// real one takes the arguments down.
+fn engine_programs(facts: &mut Facts<'_>) -> Result<(), String> {
+    let place = facts.place;
+    let planted: Vec<String> = std::fs::read_dir(place.workspace())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with('-'))
+        .collect();
+    crate::holds(!planted.is_empty(), || "no file is named like an option".to_owned())?;
+    let name = planted[0].clone();
+    let step = calls(&[
+        ("git_diff", json!({ "path": name })),
+        ("git_status", json!({})),
+        ("read_file", json!({ "path": name })),
+        ("grep", json!({ "pattern": "x", "path": name })),
+        ("find_files", json!({ "pattern": name })),
+    ]);
+    let script = product::script(place, &[step])?;
+    let args = facts.product.scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
+    let taken = super::command::taken_down(facts, &args)?;
+    facts.call = "call-1-1".to_owned();
+    facts.events = product::events(&facts.main.out);
+    facts.reached = vec![Decision::Allow];
+    crate::holds(!taken.is_empty(), || "the engine started no program, so nothing was shown".to_owned())?;
+    for arguments in &taken {
+        let dashes = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+        let bare = arguments.iter().take(dashes).any(|argument| planted.contains(argument));
+        crate::holds(!bare, || format!("a file name is passed as an option: {arguments:?}"))?;
+    }
+    facts.notes.push(format!("{} programs of the engine's own were looked at", taken.len()));
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! What a model server does with a connection, byte for byte, and what the product makes of it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::case::Decision;
+use crate::child::{Ran, Watch};
+use crate::facts::{Facts, Screen};
+use crate::locked;
+use crate::product::{self, WORDS, named};
+use crate::server::{Act, Server, end, good, head, packed, packed_zeros, piece, whole};
+
+pub(super) const KEY: &str = "sk-corpus-0123456789abcdef";
+
+pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
+    let (case, place) = (facts.case, facts.place);
+    let input = place.filled_value(&case.input);
+    let chat = input["format"] == "openai-chat-sse";
+    check_input(&input)?;
+    let healthy = Arc::new(AtomicBool::new(false));
+    let server = start(input.clone(), chat, healthy.clone())?;
+    let mut args: Vec<&str> = crate::words(&input["args"]).collect();
+    // For a person, unless the pieces themselves are asked about.
+    let pieces = case.wants("no_duplicate_text").is_some();
+    args.extend(["-o", if pieces { "stream-json" } else { "text" }]);
+    let interrupts = case.wants("cancel_works_within_ms").is_some();
+    let began = Instant::now();
+    // Some bytes are there, and the next will take long.
+    let ready = || server.count() > 0 && began.elapsed() > Duration::from_millis(600);
+    let signal: Option<(Signal, &dyn Fn() -> bool)> = if interrupts { Some((Signal::INT, &ready)) } else { None };
+    let watch = Watch { deadline: Duration::from_secs(90), signal, ..Watch::default() };
+    let ran = run(facts, &server, chat, &args, &watch)?;
+    facts.requests = server.count();
+    facts.events = product::log(place);
+    facts.reached = reached(facts, &ran);
+    let screen = |view: &str, text: &String| Screen { view: view.to_owned(), text: text.clone(), colour: false };
+    facts.screens.push(screen("standard error", &ran.err));
+    if !pieces {
+        facts.screens.push(screen("standard output", &ran.out));
+    }
+    facts.judge(ran);
+
+    // Whatever happened, the session goes on once the server is well, and what it is sent fits together.
+    healthy.store(true, Ordering::SeqCst);
+    let again = run(facts, &server, chat, &["-c"], &Watch::default())?;
+    facts.hear(&again);
+    let well = again.code == 0 && again.out.contains(WORDS);
+    crate::holds(well, || format!("session_survives: exit {}, {}", again.code, again.err.trim()))?;
+    let whole = locked(&server.seen).last().is_some_and(|request| paired(&request.body()));
+    crate::holds(whole, || "a request has a call without its result, or a result without its call".to_owned())?;
+    facts.server = Some(server);
+    let told = facts.everything().iter().any(|text| text.contains(KEY));
+    crate::holds(!told, || "the key is in the log or the output".to_owned())
+}
+
+/// A field that is not known would silently be nothing.
+fn check_input(input: &Value) -> Result<(), String> {
+    const KNOWN: &[&str] = &[
+        "kind",
+        "format",
+        "chunks",
+        "status",
+        "headers",
+        "then",
+        "end",
+        "split",
+        "split_at_utf8",
+        "delay_ms",
+        "max_bytes",
+        "then_bytes",
+        "repeat",
+        "repeat_tool_call",
+        "tail",
+        "gzip_zeros",
+        "gzip",
+        "wire",
+        "lasting",
+        "headers_times",
+        "args",
+    ];
+    let unknown = input.as_object().into_iter().flatten().find(|(key, _)| !KNOWN.contains(&key.as_str()));
+    crate::holds(unknown.is_none(), || format!("{unknown:?} is not a field of a stream that is known here"))
+}
+
+fn run(facts: &Facts<'_>, server: &Server, chat: bool, more: &[&str], watch: &Watch<'_>) -> Result<Ran, String> {
+    let model = if chat { "openai-compatible/some-model" } else { "anthropic/some-model" };
+    let mut args: Vec<String> = ["run", "--in-place", "-m", model, "--base-url", &server.url].map(str::to_owned).into();
+    args.extend(facts.product.mode(&facts.case.mode));
+    args.extend(more.iter().map(|&arg| arg.to_owned()));
+    args.push("go".to_owned());
+    facts.product.run(facts.place, &facts.case.mode, &args, watch)
+}
+
+/// A stream that ends in an error, a refused call or another try is refused; the rest went through.
+fn reached(facts: &Facts<'_>, ran: &Ran) -> Vec<Decision> {
+    let asked = facts.of("asked").next().is_some();
+    let failed = facts.of("call_finished").any(|event| event["result"]["error"].is_string());
+    let started = facts.started().next().is_some();
+    match ran.code {
+        product::ASKED => vec![Decision::Ask],
+        0 if failed || asked || facts.requests > 1 && !started => vec![Decision::Deny, Decision::Allow],
+        0 if !started => vec![Decision::Allow, Decision::Deny],
+        0 => vec![Decision::Allow],
+        _ => vec![Decision::Deny],
+    }
+}
+
+fn start(input: Value, chat: bool, healthy: Arc<AtomicBool>) -> Result<Server, String> {
+    let lasting = input["lasting"] == true;
+    Server::start(move |number, request| {
+        let well = healthy.load(Ordering::SeqCst);
+        match (number, input.get("then")) {
+            _ if well => good(chat),
+            (_, _) if lasting => acts(&input, request),
+            (0, _) => acts(&input, request),
+            (1, Some(then)) => whole(200, &[], &bytes_of(then), 0),
+            _ => good(chat),
+        }
+    })
+}
+
+fn bytes_of(chunks: &Value) -> Vec<u8> {
+    let mut all = Vec::new();
+    for chunk in chunks.as_array().into_iter().flatten() {
+        match chunk {
+            Value::String(text) => all.extend_from_slice(named(text).as_bytes()),
+            coded => {
+                let bytes = STANDARD.decode(coded["b64"].as_str().unwrap_or_default()).unwrap_or_default();
+                match String::from_utf8(bytes) {
+                    Ok(text) => all.extend_from_slice(named(&text).as_bytes()),
+                    Err(raw) => all.extend_from_slice(raw.as_bytes()),
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Raw bytes in the place of an answer; `@HOST@` is this server.
+fn wire(input: &Value, wire: &str, request: &str) -> Vec<Act> {
+    let host = request.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+    let mut acts = vec![Act::Say(wire.replace("@HOST@", host).into_bytes())];
+    let times = input["headers_times"].as_u64().unwrap_or(0);
+    if times > 0 {
+        acts.push(Act::Repeat(b"x-filler: 0123456789abcdef\r\n".to_vec(), times as usize));
+        acts.push(Act::Say(b"\r\n".to_vec()));
+    }
+    acts.push(match input["end"].as_str() {
+        Some("reset") => Act::Reset,
+        Some("hang") => Act::Hang,
+        _ => Act::Close,
+    });
+    acts
+}
+
+/// What the server does for a case, in order.
+fn acts(input: &Value, request: &str) -> Vec<Act> {
+    if let Some(text) = input["wire"].as_str() {
+        return wire(input, text, request);
+    }
+    let status = input["status"].as_u64().unwrap_or(200);
+    let headers = input["headers"].as_object().into_iter().flatten();
+    let headers: Vec<(String, String)> =
+        headers.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+    let mut body = bytes_of(&input["chunks"]);
+    if input["gzip"] == true {
+        body = packed(&body);
+    }
+    if let Some(most) = input["max_bytes"].as_u64() {
+        body.truncate(most as usize);
+    }
+    let inside = input["split_at_utf8"] == true;
+    let split = if inside { 1 } else { input["split"].as_u64().unwrap_or(0) as usize };
+    let mut acts = vec![head(status, &headers)];
+    for bytes in body.chunks(if split == 0 { body.len().max(1) } else { split }) {
+        acts.push(Act::Say(piece(bytes)));
+        if let Some(ms) = input["delay_ms"].as_u64() {
+            acts.push(Act::Pause(Duration::from_millis(ms)));
+        }
+    }
+    more_of(input, &mut acts);
+    acts.push(match input["end"].as_str() {
+        Some("reset") => Act::Reset,
+        Some("hang") => Act::Hang,
+        _ => end(),
+    });
+    acts
+}
+
+/// What follows the chunks: floods of one kind or another.
+fn more_of(input: &Value, acts: &mut Vec<Act>) {
+    if let Some(bytes) = input["then_bytes"].as_u64() {
+        acts.push(Act::Say(piece(b"data: ")));
+        acts.push(Act::Repeat(piece(&[b'x'; 1 << 16]), bytes as usize >> 16));
+    }
+    if let Some(repeat) = input.get("repeat") {
+        let times = repeat["times"].as_u64().unwrap_or(1) as usize;
+        let event = repeat["event"].as_str().unwrap_or_default();
+        let together = times.clamp(1, 1000);
+        acts.push(Act::Repeat(piece(event.repeat(together).as_bytes()), times / together));
+    }
+    if let Some(bytes) = input["gzip_zeros"].as_u64() {
+        acts.extend(packed_zeros(bytes as usize));
+    }
+    if let Some(call) = input.get("repeat_tool_call") {
+        acts.push(Act::Say(piece(many_calls(call).as_bytes())));
+    }
+    if let Some(tail) = input["tail"].as_str() {
+        acts.push(Act::Say(piece(tail.as_bytes())));
+    }
+}
+
+fn many_calls(call: &Value) -> String {
+    let mut all = String::new();
+    for index in 0..call["times"].as_u64().unwrap_or(1).min(100_000) {
+        let block = json!({ "type": "tool_use", "id": format!("t{index}"), "name": call["name"], "input": {} });
+        let delta = json!({ "type": "input_json_delta", "partial_json": call["args"].to_string() });
+        for event in [
+            json!({ "type": "content_block_start", "index": index, "content_block": block }),
+            json!({ "type": "content_block_delta", "index": index, "delta": delta }),
+            json!({ "type": "content_block_stop", "index": index }),
+        ] {
+            all.push_str(&format!("data: {event}\n\n"));
+        }
+    }
+    named(&all)
+}
+
+/// Every call of a request has its result and the other way round; no id stands twice.
+pub(crate) fn paired(body: &Value) -> bool {
+    let (mut calls, mut results) = (Vec::new(), Vec::new());
+    for message in body["messages"].as_array().into_iter().flatten() {
+        for block in message["content"].as_array().into_iter().flatten() {
+            match block["type"].as_str() {
+                Some("tool_use") => calls.push(block["id"].to_string()),
+                Some("tool_result") => results.push(block["tool_use_id"].to_string()),
+                _ => {}
+            }
+        }
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            calls.push(call["id"].to_string());
+        }
+        if message["role"] == "tool" {
+            results.push(message["tool_call_id"].to_string());
+        }
+    }
+    let unique: HashSet<&String> = calls.iter().collect();
+    unique.len() == calls.len() && calls == results && calls.iter().all(|id| id != "null" && id != "\"\"")
+}

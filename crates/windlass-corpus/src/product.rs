@@ -1,0 +1,330 @@
+//! The one place that knows how windlass is spoken to: its flags for the modes of the corpus, its names for the tools,
+//! where it keeps its state, what its settings look like and how its events read.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::case::{Case, Decision};
+use crate::child::{self, Ran, Watch};
+use crate::fixture::Fixture;
+
+/// `@STATE@` in the scratch directory: settings and data of the product are both exactly here.
+pub(crate) const STATE: &str = "state/windlass";
+/// What `.agent` stands for.
+const PROJECT_FOLDER: &str = ".windlass";
+/// What the terminal view shows when it waits for a yes.
+pub(crate) const PROMPT: &str = "[n] no";
+/// The code of a run that is left open on a question.
+pub(crate) const ASKED: i32 = 5;
+/// The code of a wrong command line.
+pub(crate) const USAGE: i32 = 2;
+/// Every code that is documented.
+pub(crate) const CODES: &[i32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 124, 130];
+/// The words the model ends its work with.
+pub(crate) const WORDS: &str = "I will do it.";
+
+/// The names of the corpus and ours.
+const TOOLS: &[(&str, &str)] = &[
+    ("read", "read_file"),
+    ("write", "write_file"),
+    ("edit", "edit_file"),
+    ("glob", "find_files"),
+    ("grep", "grep"),
+    ("bash", "bash"),
+    ("fetch", "web_fetch"),
+    ("task", "spawn_agent"),
+    ("extract", "extract"),
+    ("set_mode", "set_mode"),
+    ("patch", "apply_patch"),
+];
+
+/// Our name of a tool; one that is not in the table keeps its own.
+pub(crate) fn tool(name: &str) -> &str {
+    TOOLS.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours)
+}
+
+/// Names of tools in the text of a stream, as ours.
+pub(crate) fn named(text: &str) -> String {
+    TOOLS.iter().filter(|(theirs, ours)| theirs != ours).fold(text.to_owned(), |text, (theirs, ours)| {
+        text.replace(&format!(r#""name":"{theirs}""#), &format!(r#""name":"{ours}""#))
+    })
+}
+
+/// The variables that a variable of the corpus stands for; the name it has stays one of them.
+pub(crate) fn variable(name: &str) -> Vec<String> {
+    let ours: &[&str] = match name {
+        "PROVIDER_API_KEY" => &["ANTHROPIC_API_KEY"],
+        "PROVIDER_BASE_URL" => &["ANTHROPIC_BASE_URL", "WINDLASS_PROVIDERS_ANTHROPIC_BASE_URL"],
+        "AGENT_HOME" => &["XDG_CONFIG_HOME", "WINDLASS_HOME"],
+        _ => &[],
+    };
+    std::iter::once(name).chain(ours.iter().copied()).map(str::to_owned).collect()
+}
+
+/// Where programs are found.
+pub(crate) fn search_path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
+}
+
+/// Whether a program is there.
+pub(crate) fn has_program(name: &str) -> bool {
+    std::env::split_paths(&search_path()).any(|folder| folder.join(name).is_file())
+}
+
+/// The line of a case with the product's own project folder in the place of `.agent`.
+pub(crate) fn translate_case(case: &mut Case) -> Result<(), String> {
+    let agent = regex::Regex::new(r"\.agent\b").map_err(|err| err.to_string())?;
+    let change = |value: &Value| -> Result<Value, String> {
+        let text = value.to_string();
+        serde_json::from_str(&agent.replace_all(&text, PROJECT_FOLDER)).map_err(|err| err.to_string())
+    };
+    case.input = change(&case.input)?;
+    case.setup = case.setup.iter().map(change).collect::<Result<_, _>>()?;
+    case.post = case.post.iter().map(change).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+/// What a planted project file means in the product's own words, beside the file itself: a JSON settings file also
+/// becomes `config.toml`, and a `.env` also names our variables.
+pub(crate) fn translate_file(place: &Fixture, path: &Path) -> Result<(), String> {
+    let io = |err: std::io::Error| format!("{}: {err}", path.display());
+    let name = path.file_name().unwrap_or_default();
+    if name == ".env" {
+        let text = std::fs::read_to_string(path).map_err(io)?;
+        let lines = text.lines().filter_map(|line| line.split_once('='));
+        let more: String = lines
+            .flat_map(|(name, value)| variable(name).into_iter().skip(1).map(move |name| format!("{name}={value}\n")))
+            .map(|line| line.replace(".agent", PROJECT_FOLDER))
+            .collect();
+        return std::fs::write(path, text + &more).map_err(io);
+    }
+    let in_project = path.parent().is_some_and(|folder| folder.ends_with(PROJECT_FOLDER));
+    if !in_project || name != "settings.json" || path.starts_with(place.state()) {
+        return Ok(());
+    }
+    let settings: Value = serde_json::from_slice(&std::fs::read(path).map_err(io)?).unwrap_or_default();
+    let mut text = String::new();
+    if settings["mode"] == "full" {
+        let sandbox = if place.knows_sandbox { "sandbox = \"full\"\n" } else { "" };
+        text.push_str(&format!("approval = \"auto\"\n{sandbox}[rules]\nallow = [\"bash\", \"write_file\"]\n"));
+    }
+    if let Some(url) = settings["env"]["PROVIDER_BASE_URL"].as_str() {
+        text.push_str(&format!("[providers.anthropic]\nbase_url = {}\n", json!(url)));
+    }
+    if text.is_empty() { Ok(()) } else { std::fs::write(path.with_file_name("config.toml"), text).map_err(io) }
+}
+
+/// The product that is driven.
+pub(crate) struct Product {
+    binary: PathBuf,
+    commands: HashSet<String>,
+    /// Whether it can be told how commands are walled in.
+    sandbox: bool,
+}
+
+impl Product {
+    /// Asks the binary what it can do.
+    pub(crate) fn open(binary: &Path) -> Result<Self, String> {
+        let said = |args: &[&str]| -> Result<String, String> {
+            let mut command = Command::new(binary);
+            command.args(args);
+            let ran = child::run(command, &Watch { deadline: Duration::from_secs(20), ..Watch::default() })?;
+            if ran.code == 0 { Ok(ran.out) } else { Err(format!("{} does not work: {}", binary.display(), ran.err)) }
+        };
+        let help = said(&["--help"])?;
+        let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+        let commands = listed.take_while(|line| !line.trim().is_empty()).filter_map(|line| {
+            let name = line.split_whitespace().next()?;
+            (line.starts_with("  ") && !line.starts_with("   ")).then(|| name.to_owned())
+        });
+        let sandbox = said(&["run", "--help"])?.contains("--sandbox");
+        Ok(Self { binary: binary.to_owned(), commands: commands.collect(), sandbox })
+    }
+
+    /// Whether commands can be walled in.
+    pub(crate) fn has_sandbox(&self) -> bool {
+        self.sandbox
+    }
+
+    pub(crate) fn has_command(&self, name: &str) -> bool {
+        self.commands.contains(name)
+    }
+
+    /// The binary's own path.
+    pub(crate) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// The flags for a mode of the corpus.
+    pub(crate) fn mode(&self, mode: &str) -> Vec<String> {
+        let (flags, level): (&[&str], &str) = match mode {
+            "plan" => (&["--approval", "plan"], ""),
+            "ask" => (&["--approval", "ask"], ""),
+            "ci" => (&["--approval", "auto", "--on-ask", "deny"], "workspace-write"),
+            "full" => (&["--approval", "auto"], "full"),
+            _ => (&["--approval", "auto"], "workspace-write"),
+        };
+        let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        if self.sandbox && !level.is_empty() {
+            flags.extend(["--sandbox".to_owned(), level.to_owned()]);
+        }
+        flags
+    }
+
+    /// The variables of every run, in the order in which they are set.
+    pub(crate) fn env(&self, place: &Fixture, mode: &str) -> Vec<(String, OsString)> {
+        let state = place.state();
+        let above = state.parent().unwrap_or(&state);
+        let mut env: Vec<(String, OsString)> = vec![
+            ("PATH".into(), search_path()),
+            ("HOME".into(), place.value("@HOME@").into()),
+            ("XDG_CONFIG_HOME".into(), above.into()),
+            ("XDG_DATA_HOME".into(), above.into()),
+            ("XDG_STATE_HOME".into(), above.into()),
+            ("XDG_CACHE_HOME".into(), place.base.join("home/.cache").into()),
+            ("TMPDIR".into(), place.base.join("tmp").into()),
+            ("LANG".into(), "C.UTF-8".into()),
+            ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
+        ];
+        if mode == "ci" {
+            env.push(("CI".into(), "true".into()));
+        }
+        env.extend(place.env.iter().map(|(name, value)| (name.clone(), value.into())));
+        env
+    }
+
+    /// A command line of the product, in its place.
+    pub(crate) fn command(&self, place: &Fixture, mode: &str, args: &[String]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(args).current_dir(&place.cwd).env_clear().envs(self.env(place, mode));
+        command
+    }
+
+    /// Runs it with nobody at the terminal.
+    pub(crate) fn run(&self, place: &Fixture, mode: &str, args: &[String], watch: &Watch<'_>) -> Result<Ran, String> {
+        child::run(self.command(place, mode, args), watch)
+    }
+
+    /// The user's settings for a case: its rules, what else is set or allowed, and short waits for a server that says
+    /// nothing.
+    pub(crate) fn settings(&self, place: &Fixture, case: &Case, more: &str, also: &[&str]) -> Result<(), String> {
+        let known = ["allow", "deny", "deny_read", "allow_hosts", "server_roots"];
+        for rule in case.rules.as_object().into_iter().flatten().map(|(name, _)| name) {
+            crate::holds(known.contains(&rule.as_str()), || format!("`{rule}` is not a rule that is known here"))?;
+        }
+        let prefixes = |key: &str| -> Vec<String> {
+            crate::words(&case.rules[key]).flat_map(|p| [format!("bash({p})"), format!("bash({p} *)")]).collect()
+        };
+        let hosts = crate::words(&case.rules["allow_hosts"]).map(|host| format!("web_fetch({host})"));
+        let reads = crate::words(&case.rules["deny_read"]).map(|glob| format!("read_file({glob})"));
+        let also = also.iter().map(|&rule| rule.to_owned());
+        let allow: Vec<String> = prefixes("allow").into_iter().chain(hosts).chain(also).collect();
+        let deny: Vec<String> = prefixes("deny").into_iter().chain(reads).collect();
+        let text = format!("idle_timeout_s = 1.5\n{more}[rules]\nallow = {}\ndeny = {}\n", json!(allow), json!(deny));
+        let path = place.write("@STATE@/config.toml", &text)?;
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, private).map_err(|err| format!("{}: {err}", path.display()))
+    }
+
+    /// Tells the product that a person trusts these folders, where it can be told.
+    pub(crate) fn trust(&self, place: &Fixture, folder: &Path) -> Result<(), String> {
+        if !self.has_command("trust") {
+            return Ok(());
+        }
+        let args = ["trust", "add", &folder.display().to_string(), "--yes"].map(str::to_owned);
+        let ran = self.run(place, "ask", &args, &Watch::default())?;
+        // Where there are no settings there is nothing to trust.
+        let nothing = !folder.join(PROJECT_FOLDER).join("config.toml").exists();
+        crate::holds(ran.code == 0 || nothing, || format!("`windlass trust add` failed: {}", ran.err.trim()))
+    }
+
+    /// `run` in place on a script, as events, with the flags of the mode.
+    pub(crate) fn scripted(&self, mode: &str, script: &Path, more: &[&str]) -> Vec<String> {
+        let mut args: Vec<String> = ["run", "--in-place", "--script"].iter().map(|&arg| arg.to_owned()).collect();
+        args.push(script.display().to_string());
+        args.extend(self.mode(mode));
+        args.extend(more.iter().map(|&arg| arg.to_owned()));
+        args.push("go".to_owned());
+        args
+    }
+}
+
+/// A script of these steps that ends with words.
+pub(crate) fn script(place: &Fixture, steps: &[Value]) -> Result<PathBuf, String> {
+    let last = json!({ "text": WORDS });
+    let lines: String = steps.iter().chain([&last]).map(|step| format!("{step}\n")).collect();
+    let path = place.base.join("script.jsonl");
+    std::fs::write(&path, lines).map_err(|err| format!("the script cannot be written: {err}"))?;
+    Ok(path)
+}
+
+/// The folders of the sessions, oldest first.
+pub(crate) fn sessions(place: &Fixture) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place.state().join("sessions")).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| log_file(path).symlink_metadata().is_ok()).collect();
+    all.sort();
+    all
+}
+
+/// The log of a session.
+pub(crate) fn log_file(session: &Path) -> PathBuf {
+    session.join("events.jsonl")
+}
+
+/// The events of the newest session.
+pub(crate) fn log(place: &Fixture) -> Vec<Value> {
+    let Some(session) = sessions(place).pop() else { return Vec::new() };
+    let text = std::fs::read(log_file(&session)).unwrap_or_default();
+    events(&String::from_utf8_lossy(&text))
+}
+
+/// Events of a text, one a line; other lines are none.
+pub(crate) fn events(text: &str) -> Vec<Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(|event: &Value| event.is_object()).collect()
+}
+
+/// Events that happened and were kept, of one kind.
+pub(crate) fn of<'a>(events: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    events.iter().filter(move |event| event["kind"] == kind)
+}
+
+/// What was decided about one call, by the events of its run: the first word is the plain one.
+pub(crate) fn decided(events: &[Value], call: &str, mode: &str) -> Vec<Decision> {
+    let asked = of(events, "asked").any(|event| event["ask"]["about"]["call"]["id"] == call);
+    let started = of(events, "call_started").any(|event| event["call"]["id"] == call);
+    let ran = of(events, "command_started").any(|event| event["call"] == call);
+    let refused = of(events, "connection_refused").next().is_some();
+    let result = of(events, "call_finished").find(|event| event["result"]["id"] == call);
+    let error = result.and_then(|event| event["result"]["error"].as_str());
+    if of(events, "denied").any(|event| event["call"] == call) {
+        return vec![Decision::Deny];
+    }
+    if asked && !started {
+        // With nobody to ask, a question is a refusal.
+        return vec![if mode == "ci" { Decision::Deny } else { Decision::Ask }];
+    }
+    match (started, error) {
+        (false, Some(_)) => vec![Decision::Deny],
+        (false, None) => Vec::new(),
+        (true, Some("blocked" | "denied" | "sandbox")) => vec![Decision::Deny, Decision::Contained],
+        (true, _) if ran && refused => vec![Decision::Contained, Decision::Deny],
+        (true, _) if ran => vec![Decision::Allow, Decision::Contained],
+        (true, Some(_)) => vec![Decision::Deny, Decision::Contained],
+        (true, None) => vec![Decision::Allow, Decision::Contained],
+    }
+}
+
+/// What a command itself said, of the text the model reads about it.
+pub(crate) fn command_output(text: &str) -> &str {
+    let text = match text.strip_prefix("exit code ") {
+        Some(rest) => rest.split_once('\n').map_or("", |(_, rest)| rest),
+        None => text,
+    };
+    if text.trim() == "[no output]" { "" } else { text }
+}
