@@ -110,7 +110,7 @@ pub(crate) fn translate_file(place: &Fixture, path: &Path) -> Result<(), String>
     let settings: Value = serde_json::from_slice(&std::fs::read(path).map_err(io)?).unwrap_or_default();
     let mut text = String::new();
     if settings["mode"] == "full" {
-        let sandbox = if place.knows_sandbox { "sandbox = \"full\"\n" } else { "" };
+        let sandbox = if place.knows_sandbox { "[sandbox]\nlevel = \"full\"\nnet = \"open\"\n" } else { "" };
         text.push_str(&format!("approval = \"auto\"\n{sandbox}[rules]\nallow = [\"bash\", \"write_file\"]\n"));
     }
     if let Some(url) = settings["env"]["PROVIDER_BASE_URL"].as_str() {

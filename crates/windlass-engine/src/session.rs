@@ -12,7 +12,7 @@ use windlass_core::ask::Answer;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
-use windlass_core::history::History;
+use windlass_core::history::{Entry, History};
 use windlass_core::id::{RunId, SessionId, TraceId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome};
@@ -30,6 +30,8 @@ use crate::schema::Schemas;
 
 /// Events a view may be behind before a durable one waits for it.
 const VIEW_ROOM: usize = 1_024;
+/// Bytes of messages that a session may hold when it is resumed: all of them are kept in memory.
+const MAX_HISTORY: usize = 256 << 20;
 
 /// Where a session's large results go.
 pub type ArtifactsOf = Arc<dyn Fn(&SessionId) -> Arc<dyn Artifacts> + Send + Sync>;
@@ -184,6 +186,14 @@ pub enum EngineError {
         /// Where it works.
         workspace: String,
     },
+    /// A session holds more than a model could ever take.
+    #[error("session `{session}` holds more than {megabytes} MiB of messages, which no model takes; start a new session")]
+    TooLong {
+        /// Which session.
+        session: SessionId,
+        /// The bound.
+        megabytes: usize,
+    },
     /// A session does one run at a time.
     #[error("the session is busy with a run: wait for its end, or cancel it")]
     Busy,
@@ -230,8 +240,15 @@ impl Engine {
         let OpenedLog { writer, notices } = parts.store.open_writer(&id, OpenLog::Existing).await?;
         let mut history = History::default();
         let mut events = parts.store.read(&id, 1);
+        let (mut seen, mut held) = (0, 0);
         while let Some(event) = events.next().await {
             history.apply(&event?);
+            let entries = history.entries();
+            held += entries.iter().skip(seen).map(Entry::bytes).sum::<usize>();
+            seen = entries.len();
+            if held > MAX_HISTORY {
+                return Err(EngineError::TooLong { session: id, megabytes: MAX_HISTORY >> 20 });
+            }
         }
         drop(events);
         if !parts.workspace.is_empty() && history.workspace() != parts.workspace {

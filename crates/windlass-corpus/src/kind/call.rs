@@ -214,7 +214,8 @@ fn engine_programs(facts: &mut Facts<'_>) -> Result<(), String> {
         ("find_files", json!({ "pattern": name })),
     ]);
     let script = product::script(place, &[step])?;
-    let args = facts.product.scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
+    // Without a sandbox, in which the program that takes down could not be seen.
+    let args = facts.product.scripted("full", &script, &["-o", "stream-json"]);
     let taken = super::command::taken_down(facts, &args)?;
     facts.call = "call-1-1".to_owned();
     facts.events = product::events(&facts.main.out);
