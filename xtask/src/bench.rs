@@ -35,6 +35,7 @@ const GROUPS: &[Group] = &[
     Group { name: "start", measure: rows::start },
     Group { name: "oneshot", measure: rows::one_shot },
     Group { name: "step", measure: rows::hundred_steps },
+    Group { name: "sandbox", measure: rows::sandbox },
     Group { name: "growth", measure: rows::thousand_steps },
     Group { name: "flood", measure: rows::flood },
     Group { name: "decode", measure: rows::decode },

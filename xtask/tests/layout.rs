@@ -31,7 +31,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-corpus",
         ],
     ),
-    ("windlass-bench", &["windlass-core", "windlass-providers"]),
+    ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers"]),
     ("xtask", &[]),
 ];
 

@@ -247,7 +247,7 @@ impl Engine {
             held += entries.iter().skip(seen).map(Entry::bytes).sum::<usize>();
             seen = entries.len();
             if held > MAX_HISTORY {
-                return Err(EngineError::TooLong { session: id, megabytes: MAX_HISTORY >> 20 });
+                return Err(EngineError::TooLong { session: id.clone(), megabytes: MAX_HISTORY >> 20 });
             }
         }
         drop(events);

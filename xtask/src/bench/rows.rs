@@ -47,13 +47,37 @@ pub(crate) fn one_shot(lab: &Lab) -> Result<Vec<Row>> {
 /// A hundred steps, each one shell command.
 pub(crate) fn hundred_steps(lab: &Lab) -> Result<Vec<Row>> {
     let found = steps(lab, 100, lab.times(20))?;
-    let per_step = |runs: &[Vec<Arrival>]| {
-        let times = runs.iter().map(|run| span(run) as f64 / 1e6 / (run.len() - 1) as f64);
-        Spread::of(times.collect())
-    };
     let row = Row::new("a shell step, over 100 steps", Unit::Ms, per_step(&found.ours)?)
         .floor("the same HTTP, fork and one sync", per_step(&found.floor)?);
     Ok(vec![row.target(Target::Ratio(1.5))])
+}
+
+/// Starting a program in the kernel sandbox.
+pub(crate) fn sandbox(lab: &Lab) -> Result<Vec<Row>> {
+    let (workspace, home) = (lab.dir().join("workspace"), lab.dir().join("home"));
+    let mut command = lab.program("sandbox-speed");
+    command.arg("--helper").arg(lab.binary("windlass")).arg("--workspace").arg(&workspace).arg("--home").arg(&home);
+    let output = command.args(["--times", &lab.times(300).to_string()]).output();
+    let output = output.context("sandbox-speed could not be started")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let column = |at: usize| -> Vec<f64> {
+        text.lines().filter_map(|line| line.split(' ').nth(at)?.parse().ok()).collect()
+    };
+    let plain = Spread::of(column(0)).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let row = |name, at| -> Result<Row> {
+        Ok(Row::new(name, Unit::Ms, Spread::of(column(at))?).floor("the same program plainly", plain))
+    };
+    let mut rows = vec![
+        row("a program in the sandbox", 1)?.target(Target::Ratio(3.0)),
+        row("the first one, with making the sandbox", 2)?.target(Target::Explained(plain.min + 10.0)),
+    ];
+    if !column(3).is_empty() {
+        rows.push(row("for comparison: bubblewrap", 3)?);
+    }
+    let found = steps_with(lab, 100, lab.times(20), &[])?;
+    let step = Row::new("a shell step in the sandbox, over 100 steps", Unit::Ms, per_step(&found.ours)?);
+    rows.push(step.floor("the same HTTP, fork and one sync", per_step(&found.floor)?).target(Target::Ratio(3.0)));
+    Ok(rows)
 }
 
 /// A thousand steps: whether a step gets slower, and memory.
@@ -145,13 +169,23 @@ struct Steps {
     floor_samples: Vec<Sample>,
 }
 
+fn per_step(runs: &[Vec<Arrival>]) -> Result<Spread> {
+    let times = runs.iter().map(|run| span(run) as f64 / 1e6 / (run.len() - 1) as f64);
+    Spread::of(times.collect())
+}
+
+/// Steps of the engine itself, without a sandbox around its commands.
 fn steps(lab: &Lab, steps: usize, times: usize) -> Result<Steps> {
+    steps_with(lab, steps, times, &["--sandbox", "full"])
+}
+
+fn steps_with(lab: &Lab, steps: usize, times: usize, flags: &[&str]) -> Result<Steps> {
     let count = steps.to_string();
     let server = lab.serve(["--steps", &count])?;
     let mut found = Steps { ours: Vec::new(), floor: Vec::new(), our_samples: Vec::new(), floor_samples: Vec::new() };
     let mut seen = 0;
     for _ in 0..times {
-        found.our_samples.push(lab.once(&mut lab.windlass(&server, Wire::Messages))?);
+        found.our_samples.push(lab.once(lab.windlass(&server, Wire::Messages).args(flags))?);
         let ours = server.arrivals(&mut seen, steps + 1)?;
         found.floor_samples.push(lab.once(&mut floor_loop(lab, &server, &count, &ours))?);
         found.floor.push(server.arrivals(&mut seen, steps + 1)?);
