@@ -10,6 +10,7 @@ mod json_action;
 mod place;
 mod programs;
 mod safe;
+mod sandbox;
 mod secrets;
 mod sessions;
 mod terminal;

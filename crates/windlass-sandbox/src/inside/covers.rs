@@ -99,7 +99,7 @@ impl Covers {
             let _ = rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
         match &mut self.journal {
-            Some(journal) => journal.leave(),
+            Some(journal) => drop(journal.leave()),
             None => super::journal::remove(&self.placed),
         }
         self.placed.clear();

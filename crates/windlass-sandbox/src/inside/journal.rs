@@ -40,13 +40,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Leaves; the last one cleans up.
-    pub(crate) fn leave(&mut self) {
-        if rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+    /// Leaves; the last one cleans up, and hears so.
+    pub(crate) fn leave(&mut self) -> bool {
+        let last = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if last {
             self.clean();
         }
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         self.inside = false;
+        last
     }
 
     /// Notes a placeholder.

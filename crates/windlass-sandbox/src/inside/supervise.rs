@@ -80,10 +80,17 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         sys::wait_for(inside);
         return Err(why);
     }
-    sys::wait_for(inside);
+    let status = sys::wait_for(inside);
     // The supervisor is gone, and with it every command; what it left in the workspace goes now.
     if let Some(mut journal) = journal.as_deref().and_then(|path| Journal::open(path).ok()) {
-        journal.leave();
+        // Commands of a supervisor that was killed are still going, and hold the list for a moment.
+        let killed = libc::WIFSIGNALED(status);
+        for _ in 0..if killed { 100 } else { 1 } {
+            if journal.leave() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
     // The engine need not wait for the layers of the caches, which may be large.
     let _ = control.shutdown(std::net::Shutdown::Both);
@@ -216,7 +223,7 @@ impl<'a> Supervisor<'a> {
                 self.report(one);
             }
             if gone[0] && !matches!(inbox.fill(self.control), Ok(true)) {
-                self.running.clear();
+                self.end_all();
                 return 0;
             }
         }
@@ -268,6 +275,16 @@ impl<'a> Supervisor<'a> {
     fn say(&self, report: &Report) {
         // An engine that is gone needs no report; the next read sees its end.
         let _ = send(self.control.as_fd(), &report.encode(), &[]);
+    }
+
+    /// Ends every command and waits for it: they hold what the janitor needs to be free.
+    fn end_all(&mut self) {
+        for one in &self.running {
+            sys::kill(one.pid, libc::SIGKILL);
+        }
+        for one in self.running.drain(..) {
+            sys::wait_for(one.pid);
+        }
     }
 
     fn tidy(&mut self) {

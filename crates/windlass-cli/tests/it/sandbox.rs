@@ -1,0 +1,262 @@
+//! The kernel sandbox through the real binary: everyday work goes on inside, and what reaches out does not.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::Stdio;
+
+use crate::place::{BINARY, Output, Place};
+
+/// A line in the sandbox, with the home of the machine's user where its tools are looked up.
+fn hold(place: &Place, flags: &[&str], line: &str) -> Output {
+    let mut args = vec!["sandbox"];
+    args.extend_from_slice(flags);
+    args.extend(["--", "bash", "-c", line]);
+    place.run(&args)
+}
+
+#[track_caller]
+fn works(place: &Place, flags: &[&str], line: &str, expect: &str) {
+    let output = hold(place, flags, line);
+    assert!(output.code == 0 && output.out.contains(expect), "{line}: {}\n{}\n{}", output.code, output.out, output.err);
+}
+
+#[track_caller]
+fn fails(place: &Place, flags: &[&str], line: &str) {
+    let output = hold(place, flags, line);
+    assert!(output.code != 0, "{line}: {}", output.out);
+}
+
+#[test]
+fn a_program_keeps_its_words_its_input_and_its_code() {
+    let place = Place::new();
+    let command = place.command(&["sandbox", "--", "sh", "-c", "cat; echo \"$1\" >&2; exit 7", "x", "a b"]);
+    let output = place.run_with(command, "typed");
+    assert_eq!((output.code, output.out.as_str(), output.err.as_str()), (7, "typed", "a b\n"));
+    let missing = place.run(&["sandbox", "--", "no-such-program"]);
+    assert!(missing.code == 127 && missing.err.contains("no-such-program"), "{}", missing.err);
+    let none = place.run(&["sandbox", "-s", "full", "--", "true"]);
+    assert!(none.code == 2 && none.err.contains("no sandbox at all"), "{}", none.err);
+    let wrong = place.run(&["sandbox", "--net", "somewhere", "--", "true"]);
+    assert!(wrong.code == 2 && wrong.err.contains("loopback"), "{}", wrong.err);
+}
+
+#[test]
+fn building_and_committing_work_inside() {
+    let place = Place::new();
+    place.write("Cargo.toml", "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+    place.write("src/main.rs", "fn main() { println!(\"built\"); }\n");
+    // The toolchain is the machine user's; its home is shown read-only like any tool's.
+    let mut command = place.command(&["sandbox", "--", "bash", "-c", "cargo build --offline -q && target/debug/tiny"]);
+    for name in ["CARGO_HOME", "RUSTUP_HOME"] {
+        let usual = std::env::var_os("HOME").map(|home| {
+            std::path::Path::new(&home).join(if name == "CARGO_HOME" { ".cargo" } else { ".rustup" }).into_os_string()
+        });
+        if let Some(folder) = std::env::var_os(name).or(usual) {
+            command.env(name, folder);
+        }
+    }
+    let output = place.run_with(command, "");
+    assert!(output.code == 0 && output.out.contains("built"), "{}\n{}", output.out, output.err);
+    let git = "git init -q . && git -c user.name=t -c user.email=t@t.invalid commit -q --allow-empty -m first && \
+               git status --porcelain && git log --oneline";
+    works(&place, &[], git, "first");
+    let git = "git add -A && git -c user.name=t -c user.email=t@t.invalid commit -qm second && git log --oneline | head -1";
+    works(&place, &[], git, "second");
+    fails(&place, &[], "git config core.pager x");
+    fails(&place, &[], "touch ~/x");
+    assert!(!place.home().join("x").exists());
+    assert!(!place.work().join(".vscode").exists() && !place.work().join("AGENTS.md").exists());
+}
+
+/// What is not installed is named: a test that passes without it would show nothing.
+#[track_caller]
+fn needs(program: &str) {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join(program).is_file());
+    assert!(found, "this test needs `{program}`: install it, or leave the test out by name");
+}
+
+#[test]
+fn node_packages_are_tested_inside() {
+    needs("npm");
+    let place = Place::new();
+    place.write("package.json", r#"{"name":"tiny","version":"1.0.0","scripts":{"test":"node test.js"}}"#);
+    place.write("test.js", "require('fs').writeFileSync('out.txt', 'x'); console.log('passed');\n");
+    works(&place, &[], "npm test --silent", "passed");
+    assert_eq!(place.read("out.txt"), "x");
+}
+
+/// A package index on loopback with one package; answers until the test ends.
+fn index(wheel: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut first = String::new();
+            let _ = reader.read_line(&mut first);
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+                line.clear();
+            }
+            let (kind, body) = match first.contains(".whl") {
+                true => ("application/octet-stream", wheel.clone()),
+                false => ("text/html", b"<a href=\"/tinydep-1.0-py3-none-any.whl\">tinydep-1.0-py3-none-any.whl</a>".to_vec()),
+            };
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+        }
+    });
+    port
+}
+
+const MAKE_WHEEL: &str = "import zipfile,sys
+z=zipfile.ZipFile('tinydep-1.0-py3-none-any.whl','w')
+z.writestr('tinydep.py','WORD=\"fetched\"\\n')
+z.writestr('tinydep-1.0.dist-info/METADATA','Metadata-Version: 2.1\\nName: tinydep\\nVersion: 1.0\\n')
+z.writestr('tinydep-1.0.dist-info/WHEEL','Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+z.writestr('tinydep-1.0.dist-info/RECORD','')
+z.close()
+";
+
+/// A build backend in the tree, so that nothing but the dependency has to be fetched.
+const BACKEND: &str = "import zipfile,os
+def _wheel(d):
+    n='tiny-1.0-py3-none-any.whl'
+    z=zipfile.ZipFile(os.path.join(d,n),'w')
+    z.writestr('tiny.pth',os.getcwd()+'\\n')
+    z.writestr('tiny-1.0.dist-info/METADATA','Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\nRequires-Dist: tinydep\\n')
+    z.writestr('tiny-1.0.dist-info/WHEEL','Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    z.writestr('tiny-1.0.dist-info/RECORD','')
+    z.close()
+    return n
+def build_wheel(d,*a,**k): return _wheel(d)
+def build_editable(d,*a,**k): return _wheel(d)
+def get_requires_for_build_editable(*a): return []
+def get_requires_for_build_wheel(*a): return []
+";
+
+#[test]
+fn python_packages_are_installed_from_a_host_that_is_allowed() {
+    needs("python3");
+    let place = Place::new();
+    place.write("make.py", MAKE_WHEEL);
+    works(&place, &[], "python3 make.py", "");
+    let wheel = std::fs::read(place.work().join("tinydep-1.0-py3-none-any.whl")).unwrap();
+    let port = index(wheel);
+    place.write("pyproject.toml", "[build-system]\nrequires=[]\nbuild-backend='backend'\nbackend-path=['.']\n[project]\nname='tiny'\nversion='1.0'\n");
+    place.write("backend.py", BACKEND);
+    place.write("tiny.py", "import tinydep\nprint(tinydep.WORD)\n");
+    let line = format!(
+        "python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check --no-cache-dir --isolated --index-url \
+         http://127.0.0.1:{port}/simple --trusted-host 127.0.0.1 -e . && .venv/bin/python -m tiny"
+    );
+    // Without the proxy for this address pip would be told to go around it.
+    let net = format!("allow:127.0.0.1:{port}");
+    let line = format!("unset NO_PROXY no_proxy; {line}");
+    works(&place, &["--net", &net], &line, "fetched");
+}
+
+/// Answers every connection with `hello`, and counts them.
+fn greeter() -> (u16, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seen = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+        }
+    });
+    (port, seen)
+}
+
+const FETCH: &str = "exec 3<>/dev/tcp/127.0.0.1/${HTTP_PROXY##*:}; printf 'GET http://HOST/ HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+
+#[test]
+fn the_network_is_what_it_was_said_to_be() {
+    let place = Place::new();
+    let (port, seen) = greeter();
+    let direct = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
+    fails(&place, &[], &direct);
+    fails(&place, &["--net", "loopback"], &direct);
+    assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 0);
+    works(&place, &["--net", "open"], &format!("{direct}; printf 'x' >&3; cat <&3"), "hello");
+    let net = format!("allow:127.0.0.1:{port}");
+    works(&place, &["--net", &net], &FETCH.replace("HOST", &format!("127.0.0.1:{port}")), "hello");
+    let refused = hold(&place, &["--net", &net], &FETCH.replace("HOST", "other.example"));
+    assert!(refused.out.contains("403") && refused.err.contains("refused a connection to other.example"), "{}", refused.err);
+    works(&place, &["--net", "loopback"], "(exec 3<>/dev/tcp/127.0.0.1/9) 2>&1 | grep -q refused && echo up", "up");
+}
+
+#[test]
+fn a_refused_connection_is_an_event_and_a_hint() {
+    let place = Place::new();
+    place.write("fetch.sh", &FETCH.replace("HOST", "other.example"));
+    let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"bash fetch.sh; exit 1\" } }]\n[[step]]\ntext = \"done\"\n";
+    let output = place.play(script, &["--approval", "auto", "--net", "allow:some.example", "-o", "stream-json"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let log = place.log();
+    let refused = log.iter().find(|event| event["kind"] == "connection_refused").expect("an event");
+    assert_eq!(refused["host"], "other.example");
+    let result = log.iter().find(|event| event["kind"] == "call_finished").expect("a result");
+    let text = result["result"]["text"].as_str().unwrap();
+    assert!(text.contains("--net allow:some.example,other.example"), "{text}");
+    let opened = log.iter().find(|event| event["kind"] == "transaction_opened").expect("the terms");
+    assert!(opened["isolation"].as_str().unwrap().contains("namespaces"), "{opened}");
+    assert_eq!(opened["network"], "allow:some.example");
+}
+
+#[test]
+fn what_a_killed_engine_started_and_placed_goes() {
+    let place = Place::new();
+    let mut command = place.command(&["sandbox", "--", "bash", "-c", "echo up; sleep 987654 & wait"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut up = [0; 3];
+    child.stdout.take().unwrap().read_exact(&mut up).unwrap();
+    assert!(place.work().join(".vscode").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let alive = || {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.starts_with(b"sleep\0987654"))
+        })
+    };
+    for _ in 0..250 {
+        if !alive() && !place.work().join(".vscode").exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("something is left: {:?}", std::fs::read_dir(place.work()).unwrap().collect::<Vec<_>>());
+}
+
+/// The binary where the kernel gives no user namespaces.
+fn without_namespaces(place: &Place, args: &[&str]) -> Output {
+    let mut command = place.command(&[]);
+    let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
+    let mut outer = std::process::Command::new("unshare");
+    outer.args(["--user", "--map-root-user", "sh", "-c", line, "sh", BINARY]).args(args).current_dir(place.work());
+    outer.env_clear().envs(command.env("XDG_DATA_HOME", place.home().join("data")).get_envs().filter_map(|(k, v)| Some((k, v?))));
+    place.run_with(outer, "")
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_and_says_what_to_do() {
+    let place = Place::new();
+    let refused = without_namespaces(&place, &["sandbox", "--", "touch", "x"]);
+    assert!(refused.code == 8 && refused.err.contains("user.max_user_namespaces"), "{} {}", refused.code, refused.err);
+    let script = place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch x\" } }]\n[[step]]\ntext = \"done\"\n");
+    let base = ["run", "--in-place", "--approval", "auto", "--yes", "--script", script.as_str(), "go"];
+    let asked = without_namespaces(&place, &[&base[..], &["--sandbox", "workspace-write"]].concat());
+    assert!(asked.code == 8 && asked.err.contains("not available"), "{} {}", asked.code, asked.err);
+    // By default it is only missed when a command needs it.
+    let run = without_namespaces(&place, &[&base[..], &["-o", "stream-json"]].concat());
+    assert!(run.code == 0 && run.out.contains("the kernel sandbox is not available"), "{} {}", run.code, run.out);
+    assert!(!place.work().join("x").exists());
+    let full = without_namespaces(&place, &[&base[..], &["--sandbox", "full"]].concat());
+    assert!(full.code == 0 && place.work().join("x").exists(), "{} {}", full.code, full.err);
+}
