@@ -1,0 +1,690 @@
+//! Our own reader: cuts a line into simple commands the way bash does. What it does not know it refuses; it never
+//! guesses where a command ends.
+
+use windlass_core::shell::{Assign, Dir, Simple, Target, Word};
+
+use crate::{MAX_COMMANDS, MAX_DEPTH, read_at, wrap};
+
+/// A reading, or why there is none.
+pub(crate) type Res<T> = Result<T, &'static str>;
+
+/// What a line holds.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) commands: Vec<Simple>,
+    /// Where the commands of the line itself begin, for the comparison with the grammar.
+    pub(crate) starts: Vec<usize>,
+    pub(crate) unclear: Option<String>,
+    pub(crate) doubt: Option<String>,
+}
+
+pub(crate) fn read(text: &str, depth: usize) -> Res<Found> {
+    let mut found = Found::default();
+    let mut reader = Reader {
+        src: text,
+        at: 0,
+        end: text.len(),
+        depth,
+        found: &mut found,
+        odd: false,
+        dirs: Some(Vec::new()),
+        bodies: Vec::new(),
+        compound: 0,
+        piped: false,
+        changed: None,
+    };
+    reader.list(Stop::End)?;
+    if !reader.bodies.is_empty() {
+        return Err("a here-document has no text");
+    }
+    Ok(found)
+}
+
+/// Where a list of commands ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    End,
+    Parenthesis,
+    /// An arm of `case`.
+    Arm,
+}
+
+/// A here-document whose text begins with the next line.
+struct Body {
+    mark: String,
+    quoted: bool,
+    /// Tabs at the beginning of its lines do not count.
+    tabs: bool,
+    /// Whose input it is.
+    command: usize,
+}
+
+pub(crate) struct Reader<'a, 'b> {
+    pub(crate) src: &'a str,
+    pub(crate) at: usize,
+    pub(crate) end: usize,
+    depth: usize,
+    found: &'b mut Found,
+    /// The command being read holds something that may do more than give text.
+    pub(crate) odd: bool,
+    dirs: Option<Vec<Dir>>,
+    bodies: Vec<Body>,
+    /// How many of `if`, `while`, `for`, `case` and `{` are open in this list.
+    compound: usize,
+    piped: bool,
+    /// The directory the last command changed to, when it was a plain `cd`.
+    changed: Option<Word>,
+}
+
+impl<'a> Reader<'a, '_> {
+    pub(crate) fn rest(&self) -> &'a str {
+        &self.src[self.at..self.end]
+    }
+
+    pub(crate) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    pub(crate) fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn take(&mut self, text: &str) -> bool {
+        let found = self.rest().starts_with(text);
+        if found {
+            self.at += text.len();
+        }
+        found
+    }
+
+    pub(crate) fn until(&mut self, end: char) -> Res<&'a str> {
+        let (text, _) = self.rest().split_once(end).ok_or("its quotes do not close")?;
+        self.at += text.len() + end.len_utf8();
+        Ok(text)
+    }
+
+    pub(crate) fn doubt(&mut self, why: &str) {
+        self.found.doubt.get_or_insert_with(|| why.to_owned());
+    }
+
+    pub(crate) fn deeper(&mut self) -> Res<()> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH { Err("its commands are too deep inside each other") } else { Ok(()) }
+    }
+
+    pub(crate) fn shallower(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// A list of its own: what it changes to does not last, and its here-documents are its own.
+    pub(crate) fn scope(&mut self, stop: Stop) -> Res<()> {
+        self.deeper()?;
+        let dirs = self.dirs.clone();
+        let bodies = std::mem::take(&mut self.bodies);
+        let outer = (self.compound, self.piped, self.odd, self.changed.take());
+        (self.compound, self.piped, self.odd) = (0, false, false);
+        self.list(stop)?;
+        if !self.bodies.is_empty() {
+            return Err("a here-document has no text");
+        }
+        (self.compound, self.piped, self.odd, self.changed) = outer;
+        (self.dirs, self.bodies) = (dirs, bodies);
+        self.shallower();
+        Ok(())
+    }
+
+    /// Text that a command would run.
+    pub(crate) fn text(&mut self, text: &str) -> Res<()> {
+        let inner = read_at(text, self.depth + 1);
+        for mut command in inner.commands {
+            self.room()?;
+            command.dirs = None;
+            self.found.commands.push(command);
+        }
+        self.found.unclear = self.found.unclear.take().or(inner.unclear);
+        self.found.doubt = self.found.doubt.take().or(inner.doubt);
+        Ok(())
+    }
+
+    fn room(&self) -> Res<()> {
+        if self.found.commands.len() < MAX_COMMANDS { Ok(()) } else { Err("it holds too many commands") }
+    }
+
+    /// Spaces, lines that go on, and comments.
+    fn blanks(&mut self) {
+        loop {
+            if self.take(" ") || self.take("\t") || self.take("\\\n") {
+                continue;
+            }
+            let fresh = self.at == 0 || self.src[..self.at].ends_with([' ', '\t', '\n', ';', '&', '|', '(', ')', '`']);
+            if !(fresh && self.peek() == Some('#')) {
+                return;
+            }
+            self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+        }
+    }
+
+    fn list(&mut self, stop: Stop) -> Res<()> {
+        loop {
+            self.blanks();
+            let Some(c) = self.peek() else {
+                self.then(false);
+                return if stop == Stop::End { Ok(()) } else { Err("a parenthesis or `case` does not close") };
+            };
+            match c {
+                '\n' => {
+                    self.at += 1;
+                    self.then(false);
+                    self.here_documents()?;
+                }
+                ')' if stop == Stop::Parenthesis => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                ')' => return Err("a parenthesis closes nothing"),
+                ';' if self.rest().starts_with(";;") || self.rest().starts_with(";&") => {
+                    if stop != Stop::Arm {
+                        return Err("`;;` outside of `case`");
+                    }
+                    let _ = self.take(";;&") || self.take(";;") || self.take(";&");
+                    return Ok(());
+                }
+                ';' => {
+                    self.at += 1;
+                    self.then(false);
+                }
+                '&' if !self.rest().starts_with("&>") => self.ampersand(),
+                '|' => self.pipe(),
+                '(' => self.parenthesis()?,
+                _ if stop == Stop::Arm && self.reserved() == Some("esac") => return Ok(()),
+                _ => self.command()?,
+            }
+        }
+    }
+
+    fn ampersand(&mut self) {
+        if self.take("&&") {
+            return self.then(true);
+        }
+        self.at += 1;
+        // What goes on beside the rest changes directory for itself alone.
+        if self.changed.is_some() {
+            self.dirs = None;
+        }
+        self.then(false);
+    }
+
+    fn pipe(&mut self) {
+        if self.take("||") {
+            return self.then(false);
+        }
+        let _ = self.take("|&") || self.take("|");
+        if self.changed.take().is_some() {
+            self.dirs = None;
+        }
+        self.piped = true;
+    }
+
+    /// The next command follows; `sure` when only after success.
+    fn then(&mut self, sure: bool) {
+        self.piped = false;
+        let changed = self.changed.take();
+        let Some(dirs) = &mut self.dirs else { return };
+        dirs.extend(changed.map(|word| Dir { word, sure: true }));
+        if !sure {
+            for dir in dirs {
+                dir.sure = false;
+            }
+        }
+    }
+
+    fn parenthesis(&mut self) -> Res<()> {
+        if self.take("((") {
+            self.arithmetic()?;
+            self.odd = false;
+            return self.emit(Simple { words: vec![Word::literal("((")], odd: true, ..Simple::default() });
+        }
+        self.at += 1;
+        let piped = self.piped;
+        self.scope(Stop::Parenthesis)?;
+        self.piped = piped;
+        Ok(())
+    }
+
+    /// The raw word that comes next, when it is one the shell keeps for itself.
+    fn reserved(&self) -> Option<&'a str> {
+        let end = self.rest().find([' ', '\t', '\n', ';', '&', '|', '<', '>', '(', ')']).unwrap_or(self.rest().len());
+        let word = &self.rest()[..end];
+        RESERVED.contains(&word).then_some(word)
+    }
+
+    fn command(&mut self) -> Res<()> {
+        match self.reserved() {
+            Some(word) if word != "in" => {
+                self.at += word.len();
+                self.keyword(word)
+            }
+            _ => self.simple(),
+        }
+    }
+
+    fn keyword(&mut self, word: &str) -> Res<()> {
+        match word {
+            "if" | "while" | "until" | "{" => self.compound += 1,
+            "fi" | "done" | "}" => self.compound = self.compound.saturating_sub(1),
+            // Its opposite counts, so whether a change of directory worked cannot be told.
+            "!" => {
+                self.blanks();
+                if self.reserved().is_none() && self.rest().starts_with("cd") {
+                    self.dirs = None;
+                }
+            }
+            "for" | "select" => return self.for_loop(),
+            "case" => return self.case(),
+            "function" => {
+                self.blanks();
+                let name = self.word()?;
+                self.blanks();
+                if self.take("(") {
+                    self.blanks();
+                    if !self.take(")") {
+                        return Err("a function has no body that can be read");
+                    }
+                }
+                self.dirs = None;
+                return self.emit(Simple { words: vec![Word::literal("function"), name], ..Simple::default() });
+            }
+            "[[" => return self.double_bracket(),
+            "coproc" => return Err("`coproc` cannot be followed"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn for_loop(&mut self) -> Res<()> {
+        self.compound += 1;
+        self.blanks();
+        if self.take("((") {
+            self.arithmetic()?;
+            self.odd = false;
+            return self.emit(Simple { words: vec![Word::literal("((")], odd: true, ..Simple::default() });
+        }
+        let name = self.word()?;
+        if !name.known {
+            return Err("a loop has no name");
+        }
+        let mut simple = Simple { words: vec![Word::literal("for"), name], ..Simple::default() };
+        self.blanks();
+        while self.take("\n") {
+            self.blanks();
+        }
+        if self.reserved() == Some("in") {
+            self.at += 2;
+            loop {
+                self.blanks();
+                match self.peek() {
+                    None | Some('\n' | ';') => break,
+                    Some('&' | '|' | '(' | ')') => return Err("a loop is not closed"),
+                    Some('<' | '>') if !self.rest()[1..].starts_with('(') => return Err("a loop is not closed"),
+                    Some(_) => simple.words.push(self.word()?),
+                }
+            }
+        }
+        self.emit(simple)
+    }
+
+    fn case(&mut self) -> Res<()> {
+        self.compound += 1;
+        self.deeper()?;
+        self.blanks();
+        let word = self.word()?;
+        self.emit(Simple { words: vec![Word::literal("case"), word], ..Simple::default() })?;
+        self.space()?;
+        if self.reserved() != Some("in") {
+            return Err("`case` has no `in`");
+        }
+        self.at += 2;
+        loop {
+            self.space()?;
+            if self.reserved() == Some("esac") {
+                self.at += 4;
+                break;
+            }
+            self.take("(");
+            loop {
+                self.blanks();
+                let before = self.at;
+                self.word()?;
+                self.blanks();
+                if self.take(")") {
+                    break;
+                }
+                if !self.take("|") || self.at == before {
+                    return Err("a pattern of `case` does not close");
+                }
+            }
+            self.list(Stop::Arm)?;
+        }
+        self.compound = self.compound.saturating_sub(1);
+        self.shallower();
+        Ok(())
+    }
+
+    fn space(&mut self) -> Res<()> {
+        loop {
+            self.blanks();
+            if !self.take("\n") {
+                return Ok(());
+            }
+            self.here_documents()?;
+        }
+    }
+
+    /// `[[ … ]]`: no words are split in it, and signs are only signs.
+    fn double_bracket(&mut self) -> Res<()> {
+        self.found.starts.push(self.at - 2);
+        let mut simple = Simple { words: vec![Word::literal("[[")], ..Simple::default() };
+        loop {
+            while self.take(" ") || self.take("\t") || self.take("\n") || self.take("\\\n") {}
+            let c = self.peek().ok_or("`[[` does not close")?;
+            if matches!(c, '&' | '|' | '<' | '>' | '(' | ')' | ';') && !self.rest().starts_with("<(") {
+                if c == ';' {
+                    return Err("`[[` does not close");
+                }
+                self.at += 1;
+                simple.words.push(Word::literal(c));
+                continue;
+            }
+            let word = self.word()?;
+            if word.known && word.text == "]]" {
+                break;
+            }
+            simple.words.push(word);
+        }
+        self.emit(simple)
+    }
+
+    fn simple(&mut self) -> Res<()> {
+        let mut simple = Simple::default();
+        let mut bodies = Vec::new();
+        loop {
+            self.blanks();
+            let Some(c) = self.peek() else { break };
+            match c {
+                '\n' | ';' | '|' | ')' => break,
+                '&' if !self.rest().starts_with("&>") => break,
+                '(' if simple.words.len() == 1 && simple.assigns.is_empty() => return self.function(simple),
+                '(' => return Err("a parenthesis stands where no command begins"),
+                '&' | '<' | '>' if !(self.rest().starts_with("<(") || self.rest().starts_with(">(")) => {
+                    self.redirect(&mut simple, &mut bodies)?;
+                }
+                '0'..='9' if self.descriptor() > 0 => self.at += self.descriptor(),
+                '{' if self.is_named_descriptor() => return Err("a file descriptor is kept in a variable"),
+                _ => self.next_word(&mut simple)?,
+            }
+        }
+        let command = self.found.commands.len();
+        simple.odd = std::mem::take(&mut self.odd);
+        // The text of here-documents comes later and belongs to the command itself, so it is kept before those inside.
+        self.bodies.extend(bodies.into_iter().map(|body| Body { command, ..body }));
+        self.emit(simple)
+    }
+
+    /// How many digits name the stream that is redirected.
+    fn descriptor(&self) -> usize {
+        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+        if self.rest()[digits..].starts_with(['<', '>']) { digits } else { 0 }
+    }
+
+    fn is_named_descriptor(&self) -> bool {
+        let Some((name, after)) = self.rest()[1..].split_once('}') else { return false };
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && after.starts_with(['<', '>'])
+    }
+
+    fn next_word(&mut self, simple: &mut Simple) -> Res<()> {
+        let begin = self.at;
+        if simple.words.is_empty()
+            && let Some(name) = self.assigned()
+        {
+            self.at += name.len();
+            let _ = self.take("+=") || self.take("=");
+            let value = self.value()?;
+            simple.assigns.push(Assign { name: name.to_owned(), value });
+            return Ok(());
+        }
+        let mut word = self.word()?;
+        if self.at == begin {
+            return Err("a sign stands where no word can");
+        }
+        let declares = DECLARE.contains(&simple.program());
+        if declares && word.text.ends_with('=') && self.peek() == Some('(') {
+            self.array()?;
+            word.known = false;
+        }
+        if simple.words.is_empty() {
+            self.found.starts.push(begin);
+        }
+        simple.words.push(word);
+        Ok(())
+    }
+
+    /// The name, when an assignment comes next. A subscript in it is arithmetic.
+    fn assigned(&mut self) -> Option<&'a str> {
+        let rest = self.rest();
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        if end == 0 || rest.starts_with(|c: char| c.is_ascii_digit()) {
+            return None;
+        }
+        let after = &rest[end..];
+        if after.starts_with('[') && after.contains(']') {
+            let word = after.find([' ', '\n', ';']).unwrap_or(after.len());
+            if after[..word].contains("]=") || after[..word].contains("]+=") {
+                self.odd = true;
+                self.doubt("a subscript is set");
+            }
+            return None;
+        }
+        (after.starts_with('=') || after.starts_with("+=")).then(|| &rest[..end])
+    }
+
+    fn value(&mut self) -> Res<Word> {
+        if self.peek() == Some('(') {
+            self.array()?;
+            return Ok(Word { text: "()".into(), ..Word::default() });
+        }
+        self.word()
+    }
+
+    fn array(&mut self) -> Res<()> {
+        self.at += 1;
+        loop {
+            self.space()?;
+            if self.take(")") {
+                return Ok(());
+            }
+            let before = self.at;
+            self.word()?;
+            if self.at == before {
+                return Err("a list of values does not close");
+            }
+        }
+    }
+
+    /// `name ()`; its body follows as commands.
+    fn function(&mut self, simple: Simple) -> Res<()> {
+        self.at += 1;
+        self.blanks();
+        if !self.take(")") {
+            return Err("a parenthesis stands where no command begins");
+        }
+        // The grammar does not take the name for a command.
+        self.found.starts.pop();
+        self.dirs = None;
+        let name = simple.words.into_iter().next().unwrap_or_default();
+        self.emit(Simple { words: vec![Word::literal("function"), name], ..Simple::default() })
+    }
+
+    fn redirect(&mut self, simple: &mut Simple, bodies: &mut Vec<Body>) -> Res<()> {
+        if self.take("<<<") {
+            self.blanks();
+            simple.input = Some(self.word()?);
+            return Ok(());
+        }
+        if self.take("<<") {
+            let tabs = self.take("-");
+            self.blanks();
+            let (mark, quoted) = self.mark()?;
+            bodies.push(Body { mark, quoted, tabs, command: 0 });
+            return Ok(());
+        }
+        let both = self.take("<>");
+        let joins = !both && (self.take("<&") || self.take(">&"));
+        let reads = !both && !joins && self.take("<");
+        if !both && !joins && !reads {
+            let _ = self.take("&>>") || self.take("&>") || self.take(">>") || self.take(">|") || self.take(">");
+        }
+        self.blanks();
+        let word = self.word()?;
+        if word.text.is_empty() {
+            return Err("a redirection leads nowhere");
+        }
+        // `>&2` joins two streams, `>&file` is a file.
+        let stream = word.text.trim_end_matches('-').bytes().all(|byte| byte.is_ascii_digit());
+        if joins && word.known && stream {
+            return Ok(());
+        }
+        if reads {
+            simple.reads.push(word);
+        } else {
+            simple.writes.push(Target { word, removes: false, at: None });
+        }
+        Ok(())
+    }
+
+    /// The end mark of a here-document, and whether it is in quotes.
+    fn mark(&mut self) -> Res<(String, bool)> {
+        let begin = self.at;
+        let word = self.word()?;
+        let raw = &self.src[begin..self.at];
+        if !word.known || raw.is_empty() || raw.contains(['$', '`', '\n']) {
+            return Err("the end of a here-document cannot be told");
+        }
+        Ok((word.text, raw.contains(['\'', '"', '\\'])))
+    }
+
+    fn here_documents(&mut self) -> Res<()> {
+        for body in std::mem::take(&mut self.bodies) {
+            let begin = self.at;
+            let end = loop {
+                let line_end = self.rest().find('\n').unwrap_or(self.rest().len());
+                let (start, line) = (self.at, &self.rest()[..line_end]);
+                let last = self.at + line_end >= self.end;
+                self.at = (self.at + line_end + 1).min(self.end);
+                let line = if body.tabs { line.trim_start_matches('\t') } else { line };
+                if line == body.mark {
+                    break start;
+                }
+                if last {
+                    self.doubt("a here-document does not end");
+                    break self.end;
+                }
+            };
+            let after = self.at;
+            let text = if body.quoted {
+                Word::literal(&self.src[begin..end])
+            } else {
+                self.at = begin;
+                let odd = std::mem::take(&mut self.odd);
+                let text = self.body(end)?;
+                let inner = std::mem::replace(&mut self.odd, odd);
+                if let Some(command) = self.found.commands.get_mut(body.command) {
+                    command.odd |= inner;
+                }
+                text
+            };
+            self.at = after;
+            let runs = self.found.commands.get_mut(body.command).is_some_and(|command| {
+                command.input = Some(text.clone());
+                wrap::reads_script(command)
+            });
+            if runs {
+                self.text(&text.text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A whole command: it is kept, and what it would start follows it.
+    fn emit(&mut self, mut simple: Simple) -> Res<()> {
+        if simple.words.is_empty() && simple.assigns.is_empty() && simple.writes.is_empty() && simple.reads.is_empty() {
+            return Ok(());
+        }
+        self.room()?;
+        simple.piped = self.piped;
+        simple.dirs.clone_from(&self.dirs);
+        self.note_directory(&simple);
+        let inner = wrap::started_by(&mut simple);
+        let runs = simple.input.is_some() && wrap::reads_script(&simple);
+        let input = simple.input.clone().filter(|_| runs);
+        let (dirs, piped) = (simple.dirs.clone(), simple.piped);
+        self.found.commands.push(simple);
+        if let Some(input) = input {
+            self.text(&input.text)?;
+        }
+        for inner in inner {
+            self.deeper()?;
+            match inner {
+                wrap::Inner::Text(text) => self.text(&text)?,
+                wrap::Inner::Words(words, dirs_known) => {
+                    let dirs = if dirs_known { dirs.clone() } else { None };
+                    let simple = Simple { words, piped, dirs, ..Simple::default() };
+                    self.started(simple)?;
+                }
+            }
+            self.shallower();
+        }
+        Ok(())
+    }
+
+    /// A command behind another.
+    fn started(&mut self, simple: Simple) -> Res<()> {
+        let (dirs, changed, piped) = (self.dirs.clone(), self.changed.take(), self.piped);
+        self.dirs.clone_from(&simple.dirs);
+        let moves = CHANGE.contains(&simple.name());
+        self.emit(simple)?;
+        self.dirs = if moves { None } else { dirs };
+        (self.changed, self.piped) = (changed.filter(|_| !moves), piped);
+        Ok(())
+    }
+
+    fn note_directory(&mut self, simple: &Simple) {
+        self.changed = None;
+        if !simple.is_named() {
+            // Whatever it is, it may be one that changes directory.
+            self.dirs = None;
+        }
+        if !CHANGE.contains(&simple.name()) {
+            return;
+        }
+        let plain = self.compound == 0 && !self.piped && simple.name() == "cd" && simple.assigns.is_empty();
+        match simple.args() {
+            [dir] if plain && dir.known && !dir.glob && !dir.text.starts_with('-') && self.dirs.is_some() => {
+                self.changed = Some(dir.clone());
+            }
+            _ => self.dirs = None,
+        }
+    }
+}
+
+const RESERVED: &[&str] = &[
+    "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "for", "select", "case", "esac", "in", "{",
+    "}", "!", "function", "[[", "coproc",
+];
+/// Builtins whose words may be lists of values.
+const DECLARE: &[&str] = &["export", "declare", "typeset", "local", "readonly"];
+/// Builtins that change the directory, and those that may run something that does.
+const CHANGE: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];
