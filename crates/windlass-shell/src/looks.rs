@@ -83,12 +83,17 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         "test" => test(args),
         "[" => test(args.split_last().filter(|(last, _)| last.text == "]")?.1),
         "[[" => double_bracket(args),
-        "read" => args.iter().all(|word| word.known && (word.text == "-r" || is_own_name(&word.text))).then(Seen::default),
+        "read" => {
+            args.iter().all(|word| word.known && (word.text == "-r" || is_own_name(&word.text))).then(Seen::default)
+        }
         "set" => args.iter().all(|word| word.known && SETTINGS.contains(&word.text.as_str())).then(Seen::default),
         "date" => date(args),
         "uniq" | "xxd" => plain(name, args).filter(|seen| seen.reads.len() <= 1),
         "hostname" | "nproc" => args.is_empty().then(Seen::default),
-        "ps" => args.iter().all(|word| word.known && matches!(word.text.as_str(), "aux" | "-ef" | "-e" | "-f" | "-A")).then(Seen::default),
+        "ps" => args
+            .iter()
+            .all(|word| word.known && matches!(word.text.as_str(), "aux" | "-ef" | "-e" | "-f" | "-A"))
+            .then(Seen::default),
         "env" if args.is_empty() => Seen::nothing(),
         "command" if args.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) => Seen::nothing(),
         "command" | "timeout" | "nice" | "time" | "stdbuf" | "builtin" => started(simple),
@@ -174,7 +179,10 @@ fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
     let at = *wrap::inner_at(simple).first()?;
     let options = &simple.words[1..at];
     let plain = options.iter().all(|word| {
-        word.known && (matches!(word.text.as_str(), "-0" | "-r" | "-n" | "-L" | "-P" | "-d") || word.text.parse::<u32>().is_ok() || word.text == "\\n")
+        word.known
+            && (matches!(word.text.as_str(), "-0" | "-r" | "-n" | "-L" | "-P" | "-d")
+                || word.text.parse::<u32>().is_ok()
+                || word.text == "\\n")
     });
     let inner = &simple.words[at];
     let free = table::find(&inner.text).is_some_and(|program| program.any) && inner.known;
@@ -191,13 +199,21 @@ fn fed_by_a_lister(commands: &[Simple], at: usize) -> bool {
     loop {
         let Some(simple) = before.next().filter(|simple| simple.looks) else { return false };
         let args = simple.args();
-        let inside = simple.reads.iter().all(|word| !word.text.starts_with('/') && !word.text.split('/').any(|part| part == ".."));
+        let inside = simple
+            .reads
+            .iter()
+            .all(|word| !word.text.starts_with('/') && !word.text.split('/').any(|part| part == ".."));
         let has = |flag: &str| args.iter().any(|word| word.text == flag);
         match simple.name() {
             "git" => return args.first().is_some_and(|word| word.text == "ls-files") || has("--name-only"),
             "find" | "fd" | "ls" => return inside && simple.dirs.as_ref().is_some_and(Vec::is_empty),
             "rg" => return inside && (has("--files") || has("-l") || has("--files-with-matches")),
-            "grep" if !simple.piped => return inside && args.iter().any(|word| word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('l')),
+            "grep" if !simple.piped => {
+                return inside
+                    && args.iter().any(|word| {
+                        word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('l')
+                    });
+            }
             "grep" | "head" | "tail" | "sort" | "uniq" if simple.piped && simple.reads.is_empty() => {}
             _ => return false,
         }
@@ -221,8 +237,10 @@ fn versions(name: &str, args: &[Word]) -> Option<Seen> {
         "python" | "python3" | "pip" | "pip3" => matches!(one.text.as_str(), "--version" | "-V"),
         "node" | "npm" | "php" | "ruby" | "perl" | "bun" => matches!(one.text.as_str(), "--version" | "-v"),
         "java" => matches!(one.text.as_str(), "--version" | "-version"),
-        "make" | "cmake" | "gcc" | "g++" | "clang" | "docker" | "bash" | "deno" | "uv" | "jq" | "rg" | "curl" | "tar"
-        | "sed" | "awk" | "grep" | "ls" | "gh" | "kubectl" | "terraform" | "ffmpeg" | "sqlite3" | "psql" => one.text == "--version",
+        "make" | "cmake" | "gcc" | "g++" | "clang" | "docker" | "bash" | "deno" | "uv" | "jq" | "rg" | "curl"
+        | "tar" | "sed" | "awk" | "grep" | "ls" | "gh" | "kubectl" | "terraform" | "ffmpeg" | "sqlite3" | "psql" => {
+            one.text == "--version"
+        }
         _ => false,
     };
     (one.known && asks).then(Seen::default)
@@ -282,7 +300,11 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
         }
         if !text.starts_with('-') || text == "-" {
             // What is not known may turn out to be an option.
-            if !word.known && !text_only && !(word.one && program.any) && !matches!(program.operands, Operands::PatternFiles) {
+            if !word.known
+                && !text_only
+                && !(word.one && program.any)
+                && !matches!(program.operands, Operands::PatternFiles)
+            {
                 return None;
             }
             if text != "-" {

@@ -55,7 +55,13 @@ const STARTERS: &[Starter] = &[
         &["-0", "-r", "-t", "-p", "-x", "--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit"],
         0,
     ),
-    starter("sudo", "ugphCDTRrtU", &["--user", "--group", "--prompt", "--chdir"], &["-n", "-E", "-H", "-S", "-i", "-s"], 0),
+    starter(
+        "sudo",
+        "ugphCDTRrtU",
+        &["--user", "--group", "--prompt", "--chdir"],
+        &["-n", "-E", "-H", "-S", "-i", "-s"],
+        0,
+    ),
     starter("doas", "uC", &[], &["-n", "-s"], 0),
     starter("pkexec", "", &["--user"], &[], 0),
     starter("chroot", "", &[], &[], 1),
@@ -114,9 +120,31 @@ const LINES: &[(&str, &[&str])] = &[
 
 /// Variables whose value is run.
 const RUN_BY_NAME: &[&str] = &[
-    "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS",
-    "PAGER", "EDITOR", "VISUAL", "BROWSER", "PROMPT_COMMAND", "PS0", "PS1", "PS4", "LESSOPEN", "LESSCLOSE", "MANPAGER",
-    "SHELL", "BASH_ENV", "ENV", "SSH_ASKPASS", "RUSTC_WRAPPER", "CC", "MAKE",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PAGER",
+    "GIT_EDITOR",
+    "GIT_SEQUENCE_EDITOR",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_ASKPASS",
+    "PAGER",
+    "EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS1",
+    "PS4",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "MANPAGER",
+    "SHELL",
+    "BASH_ENV",
+    "ENV",
+    "SSH_ASKPASS",
+    "RUSTC_WRAPPER",
+    "CC",
+    "MAKE",
 ];
 
 /// The commands that a command would start.
@@ -207,7 +235,11 @@ fn lines_of(args: &[Word], options: &[&str], inner: &mut Vec<Inner>) {
                 Some(rest) if option.starts_with("--") => rest.strip_prefix('='),
                 Some(rest) => Some(rest),
                 // The beginning of a long option counts for the whole.
-                None => word.text.split_once('=').filter(|(begin, _)| begin.len() > 4 && option.starts_with(begin)).map(|(_, value)| value),
+                None => word
+                    .text
+                    .split_once('=')
+                    .filter(|(begin, _)| begin.len() > 4 && option.starts_with(begin))
+                    .map(|(_, value)| value),
             };
             inner.extend(value.map(|text| Inner::Text(text.to_owned())));
         }
@@ -219,13 +251,28 @@ fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
     for pair in args.windows(2).filter(|pair| matches!(pair[0].text.as_str(), "-c" | "--config")) {
         let Some((name, value)) = pair[1].text.split_once('=') else { continue };
         let name = name.to_lowercase();
-        let runs = ["pager", "editor", "sshcommand", "fsmonitor", "external", "textconv", "command", "askpass", "hookspath", "cmd", "helper", "program", "proxy"];
+        let runs = [
+            "pager",
+            "editor",
+            "sshcommand",
+            "fsmonitor",
+            "external",
+            "textconv",
+            "command",
+            "askpass",
+            "hookspath",
+            "cmd",
+            "helper",
+            "program",
+            "proxy",
+        ];
         if name.starts_with("alias.") || name.starts_with("filter.") || runs.iter().any(|end| name.ends_with(end)) {
             inner.push(Inner::Text(value.trim_start_matches('!').to_owned()));
         }
     }
     if let Some(at) = args.iter().position(|word| word.text == "foreach") {
-        let words: Vec<&str> = args[at + 1..].iter().map(|word| word.text.as_str()).filter(|word| *word != "--recursive").collect();
+        let words: Vec<&str> =
+            args[at + 1..].iter().map(|word| word.text.as_str()).filter(|word| *word != "--recursive").collect();
         inner.push(Inner::Text(words.join(" ")));
     }
 }
@@ -233,10 +280,14 @@ fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
 /// Where in its words the command begins that a program starts; two places when an option is not known.
 pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
     let (name, args) = (simple.name(), simple.args());
-    if name == "command" && args.first().is_some_and(|word| word.text.starts_with("-v") || word.text.starts_with("-V")) {
+    if name == "command" && args.first().is_some_and(|word| word.text.starts_with("-v") || word.text.starts_with("-V"))
+    {
         return Vec::new();
     }
-    if let Some((_, second)) = RUNNERS.iter().find(|(program, second)| *program == name && args.first().is_some_and(|word| word.text == *second)) {
+    if let Some((_, second)) = RUNNERS
+        .iter()
+        .find(|(program, second)| *program == name && args.first().is_some_and(|word| word.text == *second))
+    {
         let from = if *second == "bisect" { 2 } else { 1 };
         let rest = args.get(from..).unwrap_or_default();
         return plain_words(rest, "").into_iter().take(1).map(|at| at + from + 1).collect();
@@ -264,7 +315,9 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
         at += if takes { 2 } else { 1 };
     }
     // Assignments may follow the options of `env`.
-    while name == "env" && args.get(at).is_some_and(|word| word.text.split_once('=').is_some_and(|(name, _)| is_name(name))) {
+    while name == "env"
+        && args.get(at).is_some_and(|word| word.text.split_once('=').is_some_and(|(name, _)| is_name(name)))
+    {
         at += 1;
     }
     let mut all = vec![at + starter.skip];
@@ -288,7 +341,9 @@ fn option_of(starter: &Starter, text: &str) -> (bool, bool) {
     }
     match cluster.find(|c| starter.short.contains(c)) {
         Some(at) => (true, at + 1 == cluster.len()),
-        None => (cluster.chars().all(|c| starter.plain.iter().any(|plain| plain.len() == 2 && plain.ends_with(c))), false),
+        None => {
+            (cluster.chars().all(|c| starter.plain.iter().any(|plain| plain.len() == 2 && plain.ends_with(c))), false)
+        }
     }
 }
 
@@ -336,7 +391,10 @@ pub(crate) fn reads_script(simple: &Simple) -> bool {
 }
 
 fn is_loader(name: &str) -> bool {
-    name.starts_with("ld-linux") || name.starts_with("ld-musl") || name.starts_with("ld.so") || name.starts_with("ld64.so")
+    name.starts_with("ld-linux")
+        || name.starts_with("ld-musl")
+        || name.starts_with("ld.so")
+        || name.starts_with("ld64.so")
 }
 
 pub(crate) fn is_name(text: &str) -> bool {

@@ -16,7 +16,14 @@ pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
         "mv" => (false, operands(args, "tS").cloned().chain(value_of(args, "-t", "--target-directory")).collect()),
         "cp" | "ln" | "install" | "rsync" | "scp" => {
             let into = value_of(args, "-t", "--target-directory");
-            (false, if into.is_some() { into.into_iter().collect() } else { operands(args, "tSmog").last().cloned().into_iter().collect() })
+            (
+                false,
+                if into.is_some() {
+                    into.into_iter().collect()
+                } else {
+                    operands(args, "tSmog").last().cloned().into_iter().collect()
+                },
+            )
         }
         "dd" => return dd(args),
         "sort" => (false, value_of(args, "-o", "--output").into_iter().collect()),
@@ -30,7 +37,10 @@ pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
         }
         "find" if args.iter().any(|word| word.text == "-delete") => {
             let places = args.iter().take_while(|word| !word.text.starts_with(['-', '(', '!']));
-            (!args.iter().any(|word| word.text.starts_with("-name") || word.text.starts_with("-path")), own(places.collect()))
+            (
+                !args.iter().any(|word| word.text.starts_with("-name") || word.text.starts_with("-path")),
+                own(places.collect()),
+            )
         }
         "tar" => (false, tar(args).into_iter().collect()),
         _ => return Vec::new(),
@@ -62,7 +72,11 @@ fn is_recursive(args: &[Word]) -> bool {
 }
 
 fn edits_in_place(args: &[Word]) -> bool {
-    let short = |text: &str| text.starts_with('-') && !text.starts_with("--") && text.split(['e', 'f']).next().is_some_and(|text| text.contains('i'));
+    let short = |text: &str| {
+        text.starts_with('-')
+            && !text.starts_with("--")
+            && text.split(['e', 'f']).next().is_some_and(|text| text.contains('i'))
+    };
     args.iter().any(|word| short(&word.text) || word.text.starts_with("--in-place") || word.text.starts_with("--in-pl"))
 }
 

@@ -15,7 +15,8 @@ fn the_corpus_is_told_apart() {
         let script = windlass_shell::read(line);
         let free = row["expect"][0] == "allow";
         let should_look = free && row["mode"] == "ask";
-        let fits = if free { script.is_certain() && (!should_look || script.only_looks()) } else { !script.only_looks() };
+        let fits =
+            if free { script.is_certain() && (!should_look || script.only_looks()) } else { !script.only_looks() };
         if !fits {
             wrong.push(format!("{} {line}\n    {:?} {:?}", row["id"], script.unclear, script.doubt));
         }

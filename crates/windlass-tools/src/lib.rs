@@ -19,6 +19,7 @@ mod git;
 mod git_diff;
 mod git_status;
 mod grep;
+mod line;
 mod lines;
 mod list_directory;
 mod move_file;

@@ -64,7 +64,7 @@ impl Executor {
             }
         };
         let command = touches.into_iter().find_map(|touch| match touch {
-            Touch::Execute { command } => Some(command),
+            Touch::Execute { command, .. } => Some(command),
             _ => None,
         });
         self.outlet.emit(EventKind::CallStarted { call: call.clone(), verdict: decision.verdict, rule }).await?;

@@ -33,7 +33,12 @@ const HISTORY_SHORT: &str = "pusqwbazRDrcmMCBiEFPt";
 const HISTORY_VALUES: &str = "nUSGLl";
 
 const SUBS: &[Sub] = &[
-    sub("status", "sbvzu", "", "short branch porcelain long verbose untracked-files ignored no-renames show-stash null no-column column"),
+    sub(
+        "status",
+        "sbvzu",
+        "",
+        "short branch porcelain long verbose untracked-files ignored no-renames show-stash null no-column column",
+    ),
     sub("log", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
     sub("show", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
     sub("diff", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
@@ -41,21 +46,62 @@ const SUBS: &[Sub] = &[
     sub("rev-list", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
     sub("diff-tree", HISTORY_SHORT, HISTORY_VALUES, HISTORY),
     sub("shortlog", "snec", "", "summary numbered email all no-merges since until group"),
-    sub("blame", "wMCeslpbftn", "LS", "porcelain line-porcelain date show-email show-name show-number root abbrev color-lines"),
-    sub("ls-files", "cdmosikuvztf", "x", "cached deleted modified others ignored stage killed unmerged exclude-standard full-name error-unmatch directory eol"),
+    sub(
+        "blame",
+        "wMCeslpbftn",
+        "LS",
+        "porcelain line-porcelain date show-email show-name show-number root abbrev color-lines",
+    ),
+    sub(
+        "ls-files",
+        "cdmosikuvztf",
+        "x",
+        "cached deleted modified others ignored stage killed unmerged exclude-standard full-name error-unmatch directory eol",
+    ),
     sub("ls-tree", "rdtlz", "", "name-only name-status full-name full-tree long abbrev"),
-    sub("rev-parse", "q", "", "show-toplevel abbrev-ref short verify git-dir is-inside-work-tree show-prefix show-cdup symbolic symbolic-full-name quiet git-common-dir all branches tags show-superproject-working-tree"),
-    sub("describe", "", "", "tags always long dirty all contains abbrev match exclude candidates exact-match first-parent"),
+    sub(
+        "rev-parse",
+        "q",
+        "",
+        "show-toplevel abbrev-ref short verify git-dir is-inside-work-tree show-prefix show-cdup symbolic symbolic-full-name quiet git-common-dir all branches tags show-superproject-working-tree",
+    ),
+    sub(
+        "describe",
+        "",
+        "",
+        "tags always long dirty all contains abbrev match exclude candidates exact-match first-parent",
+    ),
     sub("merge-base", "a", "", "all is-ancestor fork-point octopus independent"),
     sub("name-rev", "", "", "name-only tags all always"),
     sub("show-ref", "qd", "", "heads tags verify hash quiet dereference head"),
     sub("cat-file", "ptse", "", ""),
     sub("count-objects", "vH", "", "verbose human-readable"),
     sub("check-ignore", "vqzn", "", "verbose quiet non-matching no-index"),
-    sub("grep", "niIlLwcEFPGhHvoqpWar", "ABCem", "line-number ignore-case files-with-matches files-without-match word-regexp count extended-regexp fixed-strings perl-regexp name-only cached untracked break heading show-function function-context quiet all-match and or not column max-depth text"),
+    sub(
+        "grep",
+        "niIlLwcEFPGhHvoqpWar",
+        "ABCem",
+        "line-number ignore-case files-with-matches files-without-match word-regexp count extended-regexp fixed-strings perl-regexp name-only cached untracked break heading show-function function-context quiet all-match and or not column max-depth text",
+    ),
     sub("version", "", "", "build-options"),
-    Sub { words_with: &["--list", "-l", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at"], ..sub("branch", "arvliq", "", "all remotes list show-current verbose merged no-merged contains no-contains points-at sort format color no-color column no-column abbrev ignore-case") },
-    Sub { words_with: &["--list", "-l", "--contains", "--merged", "--points-at"], ..sub("tag", "lni", "", "list contains no-contains merged no-merged points-at sort format column no-column ignore-case") },
+    Sub {
+        words_with: &["--list", "-l", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at"],
+        ..sub(
+            "branch",
+            "arvliq",
+            "",
+            "all remotes list show-current verbose merged no-merged contains no-contains points-at sort format color no-color column no-column abbrev ignore-case",
+        )
+    },
+    Sub {
+        words_with: &["--list", "-l", "--contains", "--merged", "--points-at"],
+        ..sub(
+            "tag",
+            "lni",
+            "",
+            "list contains no-contains merged no-merged points-at sort format column no-column ignore-case",
+        )
+    },
     Sub { words: 0, ..sub("remote", "v", "", "verbose") },
     Sub { words: 1, ..sub("symbolic-ref", "q", "", "short quiet") },
 ];

@@ -154,7 +154,15 @@ const PROGRAMS: &[Program] = &[
         walks: true,
         ..NOTHING
     },
-    Program { name: "stat", short: "Lft", values: "c", long: "dereference file-system terse", long_values: "format printf", any: true, ..NOTHING },
+    Program {
+        name: "stat",
+        short: "Lft",
+        values: "c",
+        long: "dereference file-system terse",
+        long_values: "format printf",
+        any: true,
+        ..NOTHING
+    },
     Program {
         name: "du",
         short: "abchHklLmsSx0",
@@ -192,7 +200,13 @@ const PROGRAMS: &[Program] = &[
         long_values: "bytes characters delimiter fields output-delimiter",
         ..NOTHING
     },
-    Program { name: "tr", short: "cCdst", long: "complement delete squeeze-repeats truncate-set1", operands: Operands::Text, ..NOTHING },
+    Program {
+        name: "tr",
+        short: "cCdst",
+        long: "complement delete squeeze-repeats truncate-set1",
+        operands: Operands::Text,
+        ..NOTHING
+    },
     Program { name: "nl", short: "p", values: "bdfhilnsvw", ..NOTHING },
     Program { name: "paste", short: "sz", values: "d", long: "serial", long_values: "delimiters", ..NOTHING },
     Program { name: "comm", short: "123z", long: "check-order nocheck-order total", ..NOTHING },
@@ -224,10 +238,31 @@ const PROGRAMS: &[Program] = &[
     Program { name: "sha512sum", short: SUMS, long: "check quiet status", any: true, ..NOTHING },
     Program { name: "b2sum", short: SUMS, long: "check quiet status", any: true, ..NOTHING },
     Program { name: "cksum", ..NOTHING },
-    Program { name: "file", short: "bhiLkNnr0", values: "F", long: "brief mime mime-type mime-encoding dereference", ..NOTHING },
-    Program { name: "basename", short: "az", values: "s", long: "multiple", long_values: "suffix", operands: Operands::Text, any: true, ..NOTHING },
+    Program {
+        name: "file",
+        short: "bhiLkNnr0",
+        values: "F",
+        long: "brief mime mime-type mime-encoding dereference",
+        ..NOTHING
+    },
+    Program {
+        name: "basename",
+        short: "az",
+        values: "s",
+        long: "multiple",
+        long_values: "suffix",
+        operands: Operands::Text,
+        any: true,
+        ..NOTHING
+    },
     Program { name: "dirname", short: "z", operands: Operands::Text, any: true, ..NOTHING },
-    Program { name: "realpath", short: "eLmPqsz", long: "no-symlinks", long_values: "relative-to relative-base", ..NOTHING },
+    Program {
+        name: "realpath",
+        short: "eLmPqsz",
+        long: "no-symlinks",
+        long_values: "relative-to relative-base",
+        ..NOTHING
+    },
     Program { name: "readlink", short: "efmnqsvz", long: "canonicalize", ..NOTHING },
     Program { name: "which", short: "a", long: "all", operands: Operands::Text, ..NOTHING },
     Program { name: "whereis", short: "bms", operands: Operands::Text, ..NOTHING },
