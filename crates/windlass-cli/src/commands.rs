@@ -5,6 +5,7 @@ mod debug;
 mod demo;
 mod doctor;
 mod models;
+mod policy;
 mod sessions;
 mod tools;
 mod work;
@@ -28,6 +29,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Tools(args) => tools::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Completion { shell } => {
             let mut script = Vec::new();

@@ -7,6 +7,7 @@ mod faults;
 mod help;
 mod json_action;
 mod place;
+mod policy;
 mod sessions;
 mod terminal;
 mod wire;
