@@ -88,7 +88,6 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         }
         "set" => args.iter().all(|word| word.known && SETTINGS.contains(&word.text.as_str())).then(Seen::default),
         "date" => date(args),
-        "uniq" | "xxd" => plain(name, args).filter(|seen| seen.reads.len() <= 1),
         "hostname" | "nproc" => args.is_empty().then(Seen::default),
         "ps" => args
             .iter()
@@ -146,8 +145,7 @@ fn test(args: &[Word]) -> Option<Seen> {
 fn double_bracket(args: &[Word]) -> Option<Seen> {
     let operators = ["-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-n", "-z", "=", "==", "!=", "=~", "!", "&", "|"];
     let free = |word: &Word| !word.known || !word.text.starts_with('-') || operators.contains(&word.text.as_str());
-    let unclear = args.first().is_some_and(|word| !word.known && !word.one);
-    (!unclear && args.iter().all(free)).then(Seen::default)
+    args.iter().all(free).then(Seen::default)
 }
 
 fn date(args: &[Word]) -> Option<Seen> {
@@ -271,13 +269,23 @@ fn plain(name: &str, args: &[Word]) -> Option<Seen> {
     .into_iter()
     .map(|(word, ended)| {
         let option_like = word.glob && word.text.starts_with(['*', '?', '[']) && !ended && !program.any;
-        (word.known && !option_like).then(|| word.clone())
+        ((word.known || is_fed(word)) && !option_like).then(|| word.clone())
     })
     .collect::<Option<_>>()?;
+    // The second word of these is where they write.
+    if matches!(name, "uniq" | "xxd") && files.len() > 1 {
+        return None;
+    }
+    let files: Vec<Word> = files.into_iter().filter(|word| word.known && word.text != "-").collect();
     let walks = program.walks || taken.walks;
     let here = walks && files.is_empty();
     let reads = if here { vec![Word::literal(".")] } else { files };
     Some(Seen { reads, walks })
+}
+
+/// The output of a command, in the place of a file.
+fn is_fed(word: &Word) -> bool {
+    !word.known && word.text == "<()"
 }
 
 struct Taken<'a> {
@@ -301,15 +309,14 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
         if !text.starts_with('-') || text == "-" {
             // What is not known may turn out to be an option.
             if !word.known
+                && !is_fed(word)
                 && !text_only
                 && !(word.one && program.any)
                 && !matches!(program.operands, Operands::PatternFiles)
             {
                 return None;
             }
-            if text != "-" {
-                taken.operands.push((word, false));
-            }
+            taken.operands.push((word, false));
             continue;
         }
         if !word.known {

@@ -38,7 +38,8 @@ impl Reader<'_, '_> {
                     self.at += 2;
                     self.nested()?;
                     word.unknown = true;
-                    word.text.push_str("<()");
+                    word.text.push(c);
+                    word.text.push_str("()");
                 }
                 ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
                 _ => self.piece(&mut word)?,
