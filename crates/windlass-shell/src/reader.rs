@@ -5,6 +5,9 @@ use windlass_core::shell::{Assign, Dir, Simple, Target, Word};
 
 use crate::{MAX_COMMANDS, MAX_DEPTH, read_at, wrap};
 
+/// How many here-documents one command may have.
+const MAX_BODIES: usize = 8;
+
 /// A reading, or why there is none.
 pub(crate) type Res<T> = Result<T, &'static str>;
 
@@ -531,15 +534,16 @@ impl<'a> Reader<'a, '_> {
     fn redirect(&mut self, simple: &mut Simple, bodies: &mut Vec<Body>) -> Res<()> {
         if self.take("<<<") {
             self.blanks();
+            let begin = self.at;
             simple.input = Some(self.word()?);
-            return Ok(());
+            return if self.at > begin { Ok(()) } else { Err("a redirection leads nowhere") };
         }
         if self.take("<<") {
             let tabs = self.take("-");
             self.blanks();
             let (mark, quoted) = self.mark()?;
             bodies.push(Body { mark, quoted, tabs, command: 0 });
-            return Ok(());
+            return if bodies.len() <= MAX_BODIES { Ok(()) } else { Err("it holds too many here-documents") };
         }
         let both = self.take("<>");
         let joins = !both && (self.take("<&") || self.take(">&"));

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use tree_sitter::{ParseOptions, Parser, Tree};
 
 /// How often the parser may report progress before it is stopped; far more than a line of the longest size needs.
-const MAX_PROGRESS: usize = 50_000;
+const MAX_PROGRESS: usize = 10_000;
 
 /// What is different from the places where our own reader saw commands begin.
 pub(crate) fn differs(text: &str, starts: &[usize]) -> Option<String> {
