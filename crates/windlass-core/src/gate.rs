@@ -17,7 +17,7 @@ use crate::shell::{Script, Simple};
 use crate::tool::{Effect, Touch};
 
 pub use pattern::glob_match;
-pub use rule::{Rule, RuleError};
+pub use rule::{Rule, RuleError, keeps_back};
 pub use secrets::{is_credential, keeps_secret};
 
 /// What may happen with a call, strictest last.
@@ -280,6 +280,8 @@ impl PermissionGate {
                         first.get_or_insert(rule);
                     }
                 }
+                // A rule that allows a command allows what its words say that it writes; a redirection is no word.
+                Touch::Write { path, inside: true } if by_command && proposal.names_target(path) => {}
                 touch => {
                     let rule = rules().find(|rule| rule.covers(touch, proposal))?;
                     first.get_or_insert(rule);
@@ -326,6 +328,19 @@ impl Proposal<'_> {
     /// Whether it is a command that would touch what it touches.
     fn by_command(&self) -> bool {
         self.touches.iter().any(|touch| matches!(touch, Touch::Execute { .. }))
+    }
+
+    /// Whether a path is only written by commands that name it among their words.
+    fn names_target(&self, path: &str) -> bool {
+        let commands = || self.touches.iter().filter_map(Touch::script).flat_map(|script| &script.commands);
+        let mut targets = commands().flat_map(|simple| simple.writes.iter().map(move |target| (simple, target)));
+        let mut found = false;
+        let all = targets.all(|(simple, target)| {
+            let same = target.at.as_ref().is_some_and(|at| at.path == path);
+            found |= same;
+            !same || simple.words.contains(&target.word)
+        });
+        found && all
     }
 }
 

@@ -273,6 +273,7 @@ fn the_strictest_matching_rule_counts_and_is_named() {
             rule("Write(tests/golden/**)", Verdict::Deny, Level::User),
             rule("Bash(cargo test*)", Verdict::Allow, Level::Session),
             rule("bash(git *)", Verdict::Allow, Level::User),
+            rule("bash(mkdir *)", Verdict::Allow, Level::User),
             rule("bash(rm *)", Verdict::Deny, Level::User),
         ],
         exposed: vec![],
@@ -293,6 +294,9 @@ fn the_strictest_matching_rule_counts_and_is_named() {
     check("bash git fetch > out", "ask: mode ask");
     check("bash git fetch > tests/out", "allow: user rule bash(git *)");
     check("bash ./git fetch", "ask: mode ask");
+    check("bash mkdir -p out/x", "allow: user rule bash(mkdir *)");
+    check("bash mkdir -p ../x", "deny: floor: writing outside the workspace");
+    check("bash mkdir x > y", "ask: mode ask");
     check("bash git $X", "ask: mode ask");
     check("bash $X y", "person: user rule bash(rm *)");
     check("bash git -c core.pager=sh log", "ask: mode ask");
@@ -307,6 +311,7 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
         ("git commit -m done", "git commit *"),
         ("npm run build -- -v", "npm run build *"),
         ("make", "make"),
+        ("mkdir -p src/a", "mkdir -p src/a"),
         ("npm install left-pad", "npm install left-pad"),
         ("git push origin main", "git push origin main"),
     ] {

@@ -93,3 +93,55 @@ fn a_table_fails_when_a_decision_is_another() {
         assert!(output.err.contains(says), "{}", output.err);
     }
 }
+
+/// Plays calls and gives what the log says about each: its verdict and rule, and the result's text.
+fn play(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, String)> {
+    let step = |(name, args): &(&str, Value)| {
+        let args: String = args.as_object().unwrap().iter().map(|(key, value)| format!("{key} = {value}, ")).collect();
+        format!("[[step]]\ncalls = [{{ name = \"{name}\", args = {{ {} }} }}]\n", args.trim_end_matches(", "))
+    };
+    let script: String = calls.iter().map(step).collect::<String>() + "[[step]]\ntext = \"ok\"\n";
+    let output = place.play(&script, more);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let log = place.log();
+    let of = |kind: &str| log.iter().filter(|event| event["kind"] == kind).cloned().collect::<Vec<_>>();
+    let started = log.iter().filter(|event| event["kind"] == "call_started" || event["kind"] == "denied");
+    let results = of("call_ended");
+    let results = if results.is_empty() { of("call_finished") } else { results };
+    let decided =
+        started.map(|event| format!("{} {}", event["kind"].as_str().unwrap(), event["rule"].as_str().unwrap()));
+    decided.zip(results.iter().map(ToString::to_string)).collect()
+}
+
+#[test]
+fn looking_runs_in_ask_mode_and_every_decision_names_its_rule() {
+    let place = Place::new();
+    place.write("src/a.rs", "fn main() {}\n");
+    let bash = |line: &str| ("bash", serde_json::json!({ "command": line }));
+    let calls = [bash("grep -rn main src | head -3"), bash("touch made"), bash("cat .env")];
+    let said = play(&place, &calls, &["--on-ask", "deny"]);
+    let rules: Vec<&str> = said.iter().map(|(rule, _)| rule.as_str()).collect();
+    assert_eq!(rules, ["call_started mode ask", "denied mode ask", "denied floor: credentials"]);
+    assert!(!place.work().join("made").exists());
+}
+
+#[test]
+fn what_a_rule_keeps_back_no_tool_shows() {
+    let place = Place::new();
+    place.write("private/plan.txt", "marker-of-a-secret\n");
+    place.write("open.txt", "marker-of-all\n");
+    assert_eq!(place.run(&["config", "set", "rules.deny", "read_file(private/)"]).code, 0);
+    let calls = [
+        ("read_file", serde_json::json!({ "path": "private/plan.txt" })),
+        ("grep", serde_json::json!({ "pattern": "marker" })),
+        ("find_files", serde_json::json!({ "pattern": "*.txt" })),
+        ("list_directory", serde_json::json!({ "path": "." })),
+        ("bash", serde_json::json!({ "command": "cat private/plan.txt" })),
+        ("bash", serde_json::json!({ "command": "grep -r marker ." })),
+        ("bash", serde_json::json!({ "command": "cat open.txt" })),
+    ];
+    play(&place, &calls, &["--on-ask", "deny"]);
+    let log: String = place.log().iter().map(ToString::to_string).collect();
+    assert!(!log.contains("marker-of-a-secret"), "{log}");
+    assert!(log.contains("marker-of-all"));
+}

@@ -93,7 +93,10 @@ fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decis
     let elsewhere = simple.dirs.as_ref().is_none_or(|dirs| dirs.iter().any(|dir| leads_out(&dir.word.text)));
     let certain = simple.writes.iter().filter(|target| target.at.is_none());
     let certain = certain.filter_map(|target| written(target, elsewhere, place, exposed));
-    let reads = simple.looks || simple.starts || READERS.contains(&name) || !simple.writes.is_empty();
+    let reads = simple.looks
+        || simple.starts
+        || READERS.contains(&name)
+        || simple.writes.iter().any(|target| !simple.words.contains(&target.word));
     let guessed = simple.args().iter().filter(|word| {
         !reads && !place.sandboxed && !word.text.starts_with('-') && !word.text.contains(char::is_whitespace)
     });

@@ -61,11 +61,10 @@ impl Rule {
     /// Whether the pattern is about a path. A directory stands for all that is in it where the rule restricts, or where
     /// it says so with a slash at its end.
     fn is_about(&self, pattern: &str, path: &str) -> bool {
-        let directory = pattern.strip_suffix('/');
-        let inside = directory.is_some() || self.verdict != Verdict::Allow;
-        let pattern = directory.unwrap_or(pattern);
-        let above = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
-        above.take(if inside { usize::MAX } else { 1 }).any(|path| glob_match(pattern, path))
+        if pattern.ends_with('/') || self.verdict != Verdict::Allow {
+            return keeps_back(pattern, path);
+        }
+        glob_match(pattern, path)
     }
 
     /// Whether a rule that restricts is about a call: one hit is enough. What a rule says about reading or writing
@@ -125,6 +124,14 @@ impl Rule {
             && (!sets || literal.starts_with("git -"))
             && command_allows(pattern, &joined(simple))
     }
+}
+
+/// Whether a pattern is about a path or about a folder that it is in.
+#[must_use]
+pub fn keeps_back(pattern: &str, path: &str) -> bool {
+    let pattern = pattern.strip_suffix('/').unwrap_or(pattern);
+    let mut above = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+    above.any(|path| glob_match(pattern, path))
 }
 
 /// The words with one space between them.
