@@ -93,10 +93,7 @@ fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decis
     let elsewhere = simple.dirs.as_ref().is_none_or(|dirs| dirs.iter().any(|dir| leads_out(&dir.word.text)));
     let certain = simple.writes.iter().filter(|target| target.at.is_none());
     let certain = certain.filter_map(|target| written(target, elsewhere, place, exposed));
-    let reads = simple.looks
-        || simple.starts
-        || READERS.contains(&name)
-        || simple.writes.iter().any(|target| !simple.words.contains(&target.word));
+    let reads = simple.looks || simple.starts || READERS.contains(&name) || !simple.writes.is_empty();
     let guessed = simple.args().iter().filter(|word| {
         !reads && !place.sandboxed && !word.text.starts_with('-') && !word.text.contains(char::is_whitespace)
     });
@@ -236,7 +233,8 @@ pub(super) fn always_pattern(script: &Script) -> Option<String> {
     let risky =
         RISKY.contains(&name) || SHELLS.contains(&name) || PRIVILEGE.contains(&name) || name.starts_with("python");
     let sets = name == "git" && simple.args().first().is_none_or(|word| word.text.starts_with('-'));
-    if !script.is_certain() || risky || sets || !simple.writes.is_empty() || !simple.words.iter().all(fits) {
+    let redirected = simple.writes.iter().any(|target| !simple.words.contains(&target.word));
+    if !script.is_certain() || risky || sets || redirected || !simple.words.iter().all(fits) {
         return None;
     }
     let words: Vec<&str> = simple.words.iter().map(|word| word.text.as_str()).collect();
