@@ -73,7 +73,7 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         "for" => loop_name(args),
         "case" => Seen::nothing(),
         "echo" | "true" | "false" | ":" => Seen::nothing(),
-        "printf" => args.first().filter(|word| word.known && !word.text.starts_with('-')).and_then(|_| Seen::nothing()),
+        "printf" => args.first().filter(|format| prints(format)).and_then(|_| Seen::nothing()),
         "cd" => match args {
             [dir] if dir.known && !dir.glob && !dir.text.starts_with('-') => {
                 Some(Seen { reads: vec![dir.clone()], walks: false })
@@ -107,6 +107,12 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
 }
 
 const SETTINGS: &[&str] = &["-e", "-u", "-x", "-eu", "-ex", "-eux", "-euo", "-euxo", "-o", "pipefail", "-exo", "-eo"];
+
+/// A format that only prints: `%n` would set a variable.
+fn prints(format: &Word) -> bool {
+    let sets = |part: &str| part.trim_start_matches(|c: char| "#-+ 0123456789.*'hlLjztq$".contains(c)).starts_with('n');
+    format.known && !format.text.starts_with('-') && !format.text.split('%').skip(1).any(sets)
+}
 
 /// A name that no program looks at. Those with a meaning are written in capitals.
 fn is_own_name(name: &str) -> bool {
@@ -172,7 +178,12 @@ fn started(simple: &Simple) -> Option<Seen> {
     (simple.starts && !writes && wrap::options_are_known(simple)).then(Seen::default)
 }
 
-/// `xargs` in front of a program of which every option is harmless, with names that come from the workspace.
+/// Programs that show nothing of what a file holds and do no harm under any option: a name that is split in two, or
+/// looks like an option, or is a link, does not matter to them.
+const COUNTERS: &[&str] =
+    &["wc", "ls", "stat", "du", "md5sum", "sha1sum", "sha256sum", "sha512sum", "b2sum", "basename", "dirname", "echo"];
+
+/// `xargs` in front of a program that only counts or names, with names that come from the workspace.
 fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
     let at = *wrap::inner_at(simple).first()?;
     let options = &simple.words[1..at];
@@ -183,7 +194,7 @@ fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
                 || word.text == "\\n")
     });
     let inner = &simple.words[at];
-    let free = table::find(&inner.text).is_some_and(|program| program.any) && inner.known;
+    let free = inner.known && COUNTERS.contains(&inner.text.as_str());
     (fed && plain && free).then_some(Seen { reads: Vec::new(), walks: true })
 }
 

@@ -5,7 +5,7 @@ use windlass_core::shell::{Assign, Dir, Simple, Target, Word};
 
 use crate::{MAX_COMMANDS, MAX_DEPTH, read_at, wrap};
 
-/// How many here-documents one command may have.
+/// How many here-documents one line may begin.
 const MAX_BODIES: usize = 8;
 
 /// A reading, or why there is none.
@@ -123,17 +123,29 @@ impl<'a> Reader<'a, '_> {
 
     /// A list of its own: what it changes to does not last, and its here-documents are its own.
     pub(crate) fn scope(&mut self, stop: Stop) -> Res<()> {
-        self.deeper()?;
-        let dirs = self.dirs.clone();
+        let begin = self.at;
         let bodies = std::mem::take(&mut self.bodies);
-        let outer = (self.compound, self.piped, self.odd, self.changed.take());
-        (self.compound, self.piped, self.odd) = (0, false, false);
-        self.list(stop)?;
+        self.subshell(stop)?;
         if !self.bodies.is_empty() {
             return Err("a here-document has no text");
         }
+        // Shells differ about where the text begins when a line ends inside a command inside the command.
+        if !bodies.is_empty() && self.src[begin..self.at].contains('\n') {
+            return Err("a line ends between a here-document and its text");
+        }
+        self.bodies = bodies;
+        Ok(())
+    }
+
+    /// Commands that change nothing for those after them.
+    fn subshell(&mut self, stop: Stop) -> Res<()> {
+        self.deeper()?;
+        let dirs = self.dirs.clone();
+        let outer = (self.compound, self.piped, self.odd, self.changed.take());
+        (self.compound, self.piped, self.odd) = (0, false, false);
+        self.list(stop)?;
         (self.compound, self.piped, self.odd, self.changed) = outer;
-        (self.dirs, self.bodies) = (dirs, bodies);
+        self.dirs = dirs;
         self.shallower();
         Ok(())
     }
@@ -250,10 +262,7 @@ impl<'a> Reader<'a, '_> {
             return self.emit(Simple { words: vec![Word::literal("((")], odd: true, ..Simple::default() });
         }
         self.at += 1;
-        let piped = self.piped;
-        self.scope(Stop::Parenthesis)?;
-        self.piped = piped;
-        Ok(())
+        self.subshell(Stop::Parenthesis)
     }
 
     /// The raw word that comes next, when it is one the shell keeps for itself.
@@ -400,8 +409,9 @@ impl<'a> Reader<'a, '_> {
                 simple.words.push(Word::literal(c));
                 continue;
             }
+            let begin = self.at;
             let word = self.word()?;
-            if word.known && word.text == "]]" {
+            if &self.src[begin..self.at] == "]]" {
                 break;
             }
             simple.words.push(word);
@@ -411,7 +421,6 @@ impl<'a> Reader<'a, '_> {
 
     fn simple(&mut self) -> Res<()> {
         let mut simple = Simple::default();
-        let mut bodies = Vec::new();
         loop {
             self.blanks();
             let Some(c) = self.peek() else { break };
@@ -421,17 +430,18 @@ impl<'a> Reader<'a, '_> {
                 '(' if simple.words.len() == 1 && simple.assigns.is_empty() => return self.function(simple),
                 '(' => return Err("a parenthesis stands where no command begins"),
                 '&' | '<' | '>' if !(self.rest().starts_with("<(") || self.rest().starts_with(">(")) => {
-                    self.redirect(&mut simple, &mut bodies)?;
+                    self.redirect(&mut simple)?;
                 }
                 '0'..='9' if self.descriptor() > 0 => self.at += self.descriptor(),
                 '{' if self.is_named_descriptor() => return Err("a file descriptor is kept in a variable"),
                 _ => self.next_word(&mut simple)?,
             }
         }
+        // The text of its here-documents comes later.
         let command = self.found.commands.len();
-        simple.odd = std::mem::take(&mut self.odd);
-        // The text of here-documents comes later and belongs to the command itself, so it is kept before those inside.
-        self.bodies.extend(bodies.into_iter().map(|body| Body { command, ..body }));
+        for body in self.bodies.iter_mut().filter(|body| body.command == usize::MAX) {
+            body.command = command;
+        }
         self.emit(simple)
     }
 
@@ -458,6 +468,9 @@ impl<'a> Reader<'a, '_> {
             let value = self.value()?;
             simple.assigns.push(Assign { name: name.to_owned(), value });
             return Ok(());
+        }
+        if simple.program() == "time" && self.reserved().is_some() {
+            return Err("what is timed is no simple command");
         }
         let mut word = self.word()?;
         if self.at == begin {
@@ -531,7 +544,7 @@ impl<'a> Reader<'a, '_> {
         self.emit(Simple { words: vec![Word::literal("function"), name], ..Simple::default() })
     }
 
-    fn redirect(&mut self, simple: &mut Simple, bodies: &mut Vec<Body>) -> Res<()> {
+    fn redirect(&mut self, simple: &mut Simple) -> Res<()> {
         if self.take("<<<") {
             self.blanks();
             let begin = self.at;
@@ -542,8 +555,8 @@ impl<'a> Reader<'a, '_> {
             let tabs = self.take("-");
             self.blanks();
             let (mark, quoted) = self.mark()?;
-            bodies.push(Body { mark, quoted, tabs, command: 0 });
-            return if bodies.len() <= MAX_BODIES { Ok(()) } else { Err("it holds too many here-documents") };
+            self.bodies.push(Body { mark, quoted, tabs, command: usize::MAX });
+            return if self.bodies.len() <= MAX_BODIES { Ok(()) } else { Err("it holds too many here-documents") };
         }
         let both = self.take("<>");
         let joins = !both && (self.take("<&") || self.take(">&"));
@@ -628,6 +641,7 @@ impl<'a> Reader<'a, '_> {
             return Ok(());
         }
         self.room()?;
+        simple.odd |= std::mem::take(&mut self.odd);
         simple.piped = self.piped;
         simple.dirs.clone_from(&self.dirs);
         self.note_directory(&simple);

@@ -301,7 +301,7 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
             at += 1;
             break;
         }
-        if name == "env" && text.split_once('=').is_some_and(|(name, _)| is_name(name)) {
+        if matches!(name, "env" | "time") && text.split_once('=').is_some_and(|(name, _)| is_name(name)) {
             at += 1;
             continue;
         }
@@ -315,7 +315,7 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
         at += if takes { 2 } else { 1 };
     }
     // Assignments may follow the options of `env`.
-    while name == "env"
+    while matches!(name, "env" | "time")
         && args.get(at).is_some_and(|word| word.text.split_once('=').is_some_and(|(name, _)| is_name(name)))
     {
         at += 1;

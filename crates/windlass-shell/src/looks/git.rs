@@ -112,7 +112,8 @@ pub(super) fn look(args: &[Word]) -> Option<Seen> {
     }
     // Two names that are not both in the repository are compared as files, wherever they are.
     let leads_out = |text: &str| text.starts_with(['/', '~']) || text.split('/').any(|part| part == "..");
-    if args.iter().any(|word| leads_out(&word.text)) {
+    // Formats with `%G` check signatures, which runs another program.
+    if args.iter().any(|word| leads_out(&word.text) || word.text.contains("%G")) {
         return None;
     }
     let mut rest: Vec<&str> = args.iter().map(|word| word.text.as_str()).collect();

@@ -3,6 +3,7 @@
 use windlass_core::shell::Word;
 
 use super::Seen;
+use crate::wrap::is_name;
 
 /// `sed` that prints: its whole script must be of commands that change nothing but what is printed.
 pub(super) fn sed(args: &[Word]) -> Option<Seen> {
@@ -149,7 +150,8 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
     if files.iter().any(|word| word.text.starts_with('-')) {
         return None;
     }
-    let files = files.into_iter().filter(|word| !word.text.contains('=')).collect();
+    let files =
+        files.into_iter().filter(|word| !word.text.split_once('=').is_some_and(|(name, _)| is_name(name))).collect();
     Some(Seen { reads: files, walks: false })
 }
 
@@ -216,8 +218,6 @@ const FIND_VALUES: &[&str] = &[
     "-inum",
 ];
 const FIND_FLAGS: &[&str] = &[
-    "-H",
-    "-L",
     "-P",
     "-empty",
     "-print",
@@ -232,7 +232,6 @@ const FIND_FLAGS: &[&str] = &[
     "(",
     ")",
     ",",
-    "-follow",
     "-xdev",
     "-mount",
     "-depth",

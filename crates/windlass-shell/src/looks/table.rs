@@ -51,12 +51,13 @@ const NOTHING: Program = Program {
 };
 
 const SUMS: &str = "bctz";
-const GREP_SHORT: &str = "EFGPivwxcHhlLnoqsabTUzrRyZ";
+// Without `-R`, which would follow links out of the workspace.
+const GREP_SHORT: &str = "EFGPivwxcHhlLnoqsabTUzryZ";
 const GREP_VALUES: &str = "eABCmd";
 const GREP_LONG: &str = "extended-regexp fixed-strings basic-regexp perl-regexp ignore-case no-ignore-case \
     invert-match word-regexp line-regexp count color colour files-with-matches files-without-match only-matching \
     quiet silent no-messages byte-offset with-filename no-filename line-number initial-tab null recursive \
-    dereference-recursive text null-data";
+    text null-data";
 const GREP_LONG_VALUES: &str = "regexp include exclude exclude-dir context after-context before-context max-count \
     binary-files directories label";
 
@@ -132,12 +133,12 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "rg",
-        short: "iSswxvclLnNHIUuFoPpq0a.",
+        short: "iSswxvclnNHIUuFoPpq0a.",
         values: "egtTABCmMjdr",
         long: "files hidden no-ignore no-ignore-vcs no-heading heading line-number no-line-number ignore-case \
                smart-case case-sensitive count count-matches files-with-matches files-without-match json stats \
                type-list column word-regexp line-regexp fixed-strings invert-match multiline only-matching pcre2 \
-               with-filename no-filename trim vimgrep pretty follow text no-messages no-config",
+               with-filename no-filename trim vimgrep pretty text no-messages no-config",
         long_values: "glob iglob type type-not max-count context after-context before-context max-depth color sort \
                       sortr regexp replace max-columns threads encoding",
         operands: Operands::PatternFiles,
@@ -148,7 +149,7 @@ const PROGRAMS: &[Program] = &[
         name: "fd",
         short: "HIuslaipgF0",
         values: "tedEjS",
-        long: "hidden no-ignore case-sensitive ignore-case glob fixed-strings absolute-path follow full-path",
+        long: "hidden no-ignore case-sensitive ignore-case glob fixed-strings absolute-path full-path",
         long_values: "type extension max-depth min-depth exclude size changed-within color",
         operands: Operands::PatternFiles,
         walks: true,
