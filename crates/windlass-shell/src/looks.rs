@@ -319,12 +319,7 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
         }
         if !text.starts_with('-') || text == "-" {
             // What is not known may turn out to be an option.
-            if !word.known
-                && !is_fed(word)
-                && !text_only
-                && !(word.one && program.any)
-                && !matches!(program.operands, Operands::PatternFiles)
-            {
+            if !(word.known || is_fed(word) || text_only || (word.one && program.any)) {
                 return None;
             }
             taken.operands.push((word, false));

@@ -347,3 +347,35 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
         assert_eq!(PermissionGate::always_rule(&proposal), None, "{line}");
     }
 }
+
+/// Every row of the floor holds against everything that could loosen it.
+#[test]
+fn each_row_of_the_floor_ends_as_its_column_says() {
+    let places = [(false, false), (false, true), (true, true)];
+    let rows = include_str!("data/floor.txt").lines().filter(|line| !line.starts_with("##"));
+    let mut wrong = Vec::new();
+    for row in rows {
+        let (columns, call) = row.split_once(' ').unwrap();
+        let (verb, rest) = call.split_once(' ').unwrap();
+        for (expect, (isolated, sandboxed)) in columns.chars().zip(places) {
+            let inside = !rest.starts_with('/') && !rest.starts_with('~');
+            let (tool, effect, touches) = match verb {
+                "read" => ("read_file", Effect::Read, vec![Touch::Read { path: rest.into(), inside }]),
+                "write" => ("write_file", Effect::Write, vec![Touch::Write { path: rest.into(), inside }]),
+                _ => ("bash", Effect::Execute, touches(rest)),
+            };
+            let place = Place { isolated, sandboxed };
+            let decision = loosest().judge(&Proposal { tool, effect, touches: &touches, place });
+            let got = match decision.verdict {
+                Verdict::Allow => 'a',
+                Verdict::Ask => '?',
+                Verdict::Person => 'p',
+                Verdict::Deny => 'd',
+            };
+            if got != expect {
+                wrong.push(format!("{call} in {place:?}: expected {expect}, got {got} by {}", decision.rule));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -170,10 +170,7 @@ fn leads_out(path: &str) -> bool {
 
 /// A place for what is only needed for a while; in a sandbox it is a private one.
 pub(super) fn is_temporary(path: &str) -> bool {
-    ["/tmp", "/var/tmp", "/dev/shm"]
-        .iter()
-        .any(|place| path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/')))
-        && !path.split('/').any(|part| part == "..")
+    ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|place| under(path, place)) && !path.split('/').any(|part| part == "..")
 }
 
 /// The words of a command that may name files: not what is only printed, matched or written into a message.

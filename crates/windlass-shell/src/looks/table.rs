@@ -283,7 +283,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "sleep", operands: Operands::Text, ..NOTHING },
     Program { name: "expr", operands: Operands::Text, digits: true, ..NOTHING },
     Program { name: "exit", operands: Operands::Text, ..NOTHING },
-    Program { name: "wait", operands: Operands::Text, ..NOTHING },
+    Program { name: "wait", operands: Operands::None, ..NOTHING },
     Program { name: "break", operands: Operands::Text, ..NOTHING },
     Program { name: "continue", operands: Operands::Text, ..NOTHING },
     Program {
