@@ -283,8 +283,8 @@ fn plain(name: &str, args: &[Word]) -> Option<Seen> {
         ((word.known || is_fed(word)) && !option_like).then(|| word.clone())
     })
     .collect::<Option<_>>()?;
-    // The second word of these is where they write.
-    if matches!(name, "uniq" | "xxd") && files.len() > 1 {
+    // The second word of these is where they write, and a pattern may be two words.
+    if matches!(name, "uniq" | "xxd") && (files.len() > 1 || files.iter().any(|word| word.glob)) {
         return None;
     }
     let files: Vec<Word> = files.into_iter().filter(|word| word.known && word.text != "-").collect();
