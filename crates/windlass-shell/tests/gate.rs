@@ -77,6 +77,12 @@ fn modes_decide_by_effect() {
     check(Mode::Ask, "write src/lib.rs", "ask: mode ask");
     check(Mode::Edit, "write src/lib.rs", "allow: mode edit");
     check(Mode::Edit, "bash cargo test", "ask: mode edit");
+    for (mode, shown) in [(Mode::Plan, "plan"), (Mode::Ask, "ask"), (Mode::Edit, "edit"), (Mode::Auto, "auto")] {
+        check(mode, "bash git log --oneline | head -5", &format!("allow: mode {shown}"));
+        check(mode, "bash cat /home/u/notes", "person: floor: reading outside the workspace");
+    }
+    check(Mode::Plan, "bash cargo test", "deny: mode plan");
+    check(Mode::Ask, "bash ls; make", "ask: mode ask");
     check(Mode::Auto, "bash cargo test", "ask: mode auto");
     let auto = PermissionGate { mode: Mode::Auto, ..PermissionGate::default() };
     check_in(&auto, Place { isolated: true, sandboxed: true }, "bash cargo test", "allow: mode auto");
