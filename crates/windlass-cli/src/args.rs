@@ -40,6 +40,9 @@ pub(crate) enum Command {
     },
     /// List vendors and models
     Models(ModelsArgs),
+    /// Show and test what calls may do
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Print a completion script for a shell
     Completion {
         /// For which shell
@@ -343,6 +346,50 @@ pub(crate) struct ModelsArgs {
     /// As JSON lines
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// What each stage of the gate says about a call; nothing is run
+    Explain(ExplainArgs),
+    /// Hold a table of calls against the verdicts they must have; exit code 1 when one is decided otherwise
+    #[command(
+        after_help = "The table is TOML:\n\n  [rules]\n  deny = [\"bash(git push *)\"]\n\n  [[case]]\n  command = \"git push origin main\"   # or tool and args\n  approval = \"auto\"                  # plan, ask, edit or auto\n  sandboxed = true\n  expect = \"deny\"                    # allow, ask, person or deny\n  rule = \"user rule bash(git push *)\""
+    )]
+    Test(PolicyTestArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Which tool
+    pub(crate) tool: String,
+    /// Its arguments as JSON, or the command or path alone; `-` reads them from standard input
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CALL")]
+    pub(crate) words: Vec<String>,
+    /// Judge in this mode: plan, ask, edit or auto
+    #[arg(long, value_name = "MODE")]
+    pub(crate) approval: Option<String>,
+    /// As if a kernel sandbox were in force
+    #[arg(long)]
+    pub(crate) sandboxed: bool,
+    /// As if it worked on a private copy
+    #[arg(long)]
+    pub(crate) isolated: bool,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyTestArgs {
+    /// A TOML file with rules and cases
+    pub(crate) file: PathBuf,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

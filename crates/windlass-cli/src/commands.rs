@@ -6,6 +6,7 @@ mod debug;
 mod demo;
 mod doctor;
 mod models;
+mod policy;
 mod sandbox;
 mod sessions;
 mod tools;
@@ -33,6 +34,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(args) => config::run(&args),
         Command::Trust { command } => trust::run(command),
         Command::Models(args) => models::run(&args),
+        Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Completion { shell } => {

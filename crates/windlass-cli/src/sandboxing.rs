@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use windlass_core::gate::Reach;
 use windlass_host::config::Layers;
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 
@@ -91,6 +92,15 @@ fn net(settings: &Settings) -> Result<NetPolicy, Failure> {
     Ok(match read(&settings.project)? {
         Some(project) if project.looseness() < own.looseness() => project,
         _ => own,
+    })
+}
+
+/// What the gate has to know of the network.
+pub(crate) fn reach(settings: &Settings) -> Result<Reach, Failure> {
+    Ok(match net(settings)? {
+        NetPolicy::Off => Reach::Nothing,
+        NetPolicy::Loopback => Reach::Loopback,
+        NetPolicy::Hosts(_) | NetPolicy::Open => Reach::Something,
     })
 }
 

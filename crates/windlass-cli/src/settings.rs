@@ -14,6 +14,7 @@ use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 use crate::args::{AgentArgs, LimitArgs, SandboxArgs};
 use crate::commands::trust::{Meaning, link_warning};
 use crate::failure::Failure;
+use crate::sandboxing;
 
 const MODES: Kind = Kind::Choice(&["plan", "ask", "edit", "auto"]);
 const LEVELS: Kind = Kind::Choice(&["read-only", "workspace-write", "full"]);
@@ -256,11 +257,6 @@ impl Settings {
         Ok(())
     }
 
-    /// Paths that rules forbid to read, whoever reads.
-    pub(crate) fn hidden_paths(&self) -> Result<Vec<String>, Failure> {
-        Ok(Vec::new())
-    }
-
     /// Takes over what a profile sets.
     fn add_profile(&mut self, name: &str) -> Result<(), Failure> {
         let keys = KEYS.iter().filter_map(|key| key.name.strip_prefix("profiles.*."));
@@ -376,7 +372,7 @@ impl Settings {
             }
         }
         let exposed = self.layers.texts("credentials.show").unwrap_or_default().to_vec();
-        Ok(PermissionGate { mode: chosen, rules, exposed })
+        Ok(PermissionGate { mode: chosen, rules, exposed, reach: sandboxing::reach(self)? })
     }
 
     /// A limit: absent, `unlimited`, or a number.

@@ -66,8 +66,7 @@ pub(crate) fn engine(
     let artifacts = store.clone();
     let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
     let gate = settings.gate(default_mode, &names)?;
-    let hidden = settings.hidden_paths()?;
-    let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone())?;
+    let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone())?;
     let place = InPlace::new(root.clone(), env);
     let place = match held {
         Held::By(sandbox) => place.sandboxed(Arc::new(sandbox)),

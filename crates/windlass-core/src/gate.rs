@@ -1,10 +1,11 @@
 //! Judges a call: verdict = the strictest of (rule, else mode) and the floor (decision 8).
 //! A struct and not a trait on purpose: rules and modes are data that anyone may supply, the order of judgement is not.
 
+mod command;
 mod floor;
 mod pattern;
+mod rule;
 mod secrets;
-mod shell;
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +13,11 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tool::{Effect, Touch, canonical_name};
+use crate::shell::{Script, Simple};
+use crate::tool::{Effect, Touch};
 
 pub use pattern::glob_match;
+pub use rule::{Rule, RuleError, keeps_back};
 pub use secrets::{is_credential, keeps_secret};
 
 /// What may happen with a call, strictest last.
@@ -46,6 +49,11 @@ impl Decision {
     fn new(verdict: Verdict, rule: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { verdict, rule: rule.into(), reason: reason.into() }
     }
+}
+
+/// The first of the strictest.
+fn strictest(decisions: impl Iterator<Item = Decision>) -> Option<Decision> {
+    decisions.reduce(|known, other| if other.verdict > known.verdict { other } else { known })
 }
 
 /// How freely calls run when no rule speaks.
@@ -88,101 +96,6 @@ pub enum Level {
     Managed,
 }
 
-/// One rule: `tool` or `tool(pattern)` and what it says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    /// The tool's name; `*` is any.
-    pub tool: String,
-    /// What the touched path or command must match; `None` is anything.
-    pub pattern: Option<String>,
-    /// What it says: Allow, Ask or Deny.
-    pub verdict: Verdict,
-    /// Where it comes from.
-    pub level: Level,
-}
-
-/// A rule that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not a rule: write `tool` or `tool(pattern)`, for example `write_file(docs/**)` or `bash(cargo test*)`"
-)]
-pub struct RuleError(String);
-
-impl Rule {
-    /// Reads `tool` or `tool(pattern)`.
-    pub fn parse(text: &str, verdict: Verdict, level: Level) -> Result<Self, RuleError> {
-        let bad = || RuleError(text.chars().take(120).collect());
-        let text = text.trim();
-        let (name, pattern) = match text.split_once('(') {
-            None => (text, None),
-            Some((name, rest)) => {
-                let inner = rest.strip_suffix(')').ok_or_else(bad)?.trim();
-                (name.trim(), (inner != "*" && inner != "**").then(|| inner.to_owned()))
-            }
-        };
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*' | '.');
-        if name.is_empty() || !name.chars().all(fits) || pattern.as_deref() == Some("") {
-            return Err(bad());
-        }
-        Ok(Self { tool: canonical_name(name).to_owned(), pattern, verdict, level })
-    }
-
-    /// Whether it takes a whole tool away before the model sees it.
-    #[must_use]
-    pub fn removes(&self, tool: &str) -> bool {
-        self.verdict == Verdict::Deny && self.pattern.is_none() && glob_match(&self.tool, tool)
-    }
-
-    /// Whether the pattern is about a path. A directory stands for all that is in it where the rule restricts, or where
-    /// it says so with a slash at its end; a rule that was meant to forbid must not pass over in silence.
-    fn covers(&self, pattern: &str, path: &str) -> bool {
-        let directory = pattern.strip_suffix('/');
-        let inside = directory.is_some() || self.verdict != Verdict::Allow;
-        let pattern = directory.unwrap_or(pattern);
-        let above = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
-        above.take(if inside { usize::MAX } else { 1 }).any(|path| glob_match(pattern, path))
-    }
-
-    fn matches(&self, proposal: &Proposal<'_>) -> bool {
-        if !glob_match(&self.tool, proposal.tool) {
-            return false;
-        }
-        let Some(pattern) = &self.pattern else { return true };
-        let fits = |touch: &Touch| match touch {
-            // A rule is about the workspace; what leads out of it matches nothing but a deny.
-            Touch::Read { path, inside } | Touch::Write { path, inside } => {
-                (*inside || self.verdict == Verdict::Deny) && self.covers(pattern, path)
-            }
-            Touch::Execute { command } if self.verdict == Verdict::Allow => {
-                floor::is_plain(command) && pattern::command_match(pattern, command)
-            }
-            // A forbidden command is forbidden wherever it stands in a line.
-            Touch::Execute { command } => {
-                let parts = shell::simple_commands(command).unwrap_or_default();
-                pattern::command_match(pattern, command)
-                    || parts.iter().any(|part| pattern::command_match(pattern, &part.words.join(" ")))
-            }
-            Touch::Connect { host } => glob_match(pattern, host),
-        };
-        // An allow must cover everything the call touches; a deny or ask needs to hit once.
-        if self.verdict == Verdict::Allow {
-            !proposal.touches.is_empty() && proposal.touches.iter().all(fits)
-        } else {
-            proposal.touches.iter().any(fits)
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.tool)?;
-        match &self.pattern {
-            Some(pattern) => write!(f, "({pattern})"),
-            None => Ok(()),
-        }
-    }
-}
-
 impl FromStr for Mode {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -218,6 +131,18 @@ pub struct Place {
     pub sandboxed: bool,
 }
 
+/// What commands can reach, as far as it is known before they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reach {
+    /// Something, which is found out when they try.
+    #[default]
+    Something,
+    /// Only each other.
+    Loopback,
+    /// Nothing.
+    Nothing,
+}
+
 /// Rules and a mode.
 ///
 /// ```
@@ -242,17 +167,57 @@ pub struct PermissionGate {
     pub rules: Vec<Rule>,
     /// Credential paths that a person may allow, as globs; all others are denied.
     pub exposed: Vec<String>,
+    /// What commands in a sandbox can reach.
+    pub reach: Reach,
+}
+
+/// One stage of a judgement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stage {
+    /// Its name.
+    pub name: &'static str,
+    /// What it says; `None` when it has nothing to say.
+    pub says: Option<Decision>,
+}
+
+/// A judgement with every stage on the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// In the order in which they are looked at.
+    pub stages: Vec<Stage>,
+    /// What comes of them.
+    pub decision: Decision,
 }
 
 impl PermissionGate {
     /// A rule may loosen the mode. Nothing loosens the floor.
     #[must_use]
     pub fn judge(&self, proposal: &Proposal<'_>) -> Decision {
-        let wish = self.by_rule(proposal).unwrap_or_else(|| self.by_mode(proposal));
-        match floor::floor(proposal, &self.exposed) {
-            Some(floor) if floor.verdict > wish.verdict => floor,
-            _ => wish,
-        }
+        self.explain(proposal).decision
+    }
+
+    /// The same, with what every stage says.
+    #[must_use]
+    pub fn explain(&self, proposal: &Proposal<'_>) -> Explained {
+        let deny = self.restricting(proposal, Verdict::Deny).or_else(|| self.hidden_program(proposal));
+        let ask = self.restricting(proposal, Verdict::Ask);
+        let allow = self.allowing(proposal);
+        let floor = floor::floor(proposal, &self.exposed);
+        let mode = self.by_mode(proposal);
+        let capability = self.unreachable(proposal);
+        let wish = deny.clone().or_else(|| ask.clone()).or_else(|| allow.clone()).unwrap_or_else(|| mode.clone());
+        let decision = [&floor, &capability].into_iter().flatten().cloned();
+        let decision = strictest(std::iter::once(wish.clone()).chain(decision)).unwrap_or(wish);
+        let stage = |name, says| Stage { name, says };
+        let stages = vec![
+            stage("deny rules", deny),
+            stage("ask rules", ask),
+            stage("allow rules", allow),
+            stage("safety floor", floor),
+            stage("mode", Some(mode)),
+            stage("capability", capability),
+        ];
+        Explained { stages, decision }
     }
 
     /// Whether a rule takes the tool away before the model sees it.
@@ -261,34 +226,119 @@ impl PermissionGate {
         self.rules.iter().any(|rule| rule.removes(tool))
     }
 
+    /// Paths that no tool may read, as globs, in the order of the rules.
+    #[must_use]
+    pub fn hidden_paths(&self) -> Vec<String> {
+        let rules =
+            self.rules.iter().filter(|rule| rule.verdict == Verdict::Deny && glob_match(&rule.tool, "read_file"));
+        rules.filter_map(|rule| rule.pattern.clone()).collect()
+    }
+
     /// The rule that "always" would add for this call, where one can be offered that allows no more than it says.
     #[must_use]
     pub fn always_rule(proposal: &Proposal<'_>) -> Option<String> {
-        match proposal.touches {
-            [Touch::Execute { command }] if floor::is_plain(command) => {
-                Some(format!("{}({})", proposal.tool, floor::always_pattern(command)))
-            }
+        let text = match proposal.touches {
             [Touch::Write { path, inside: true }] if !path.contains(['*', '?', '(', ')']) => {
-                Some(format!("{}({path})", proposal.tool))
+                return Some(format!("{}({path})", proposal.tool));
             }
-            _ => None,
-        }
+            touches => {
+                let scripts: Vec<&Script> = touches.iter().filter_map(Touch::script).collect();
+                let [script] = scripts[..] else { return None };
+                format!("{}({})", proposal.tool, command::always_pattern(script)?)
+            }
+        };
+        // What is offered must be enough for the call that was asked about, else it is asked about again.
+        let rule = Rule::parse(&text, Verdict::Allow, Level::Session).ok()?;
+        let gate = Self { rules: vec![rule], ..Self::default() };
+        gate.allowing(proposal).map(|_| text)
     }
 
-    fn by_rule(&self, proposal: &Proposal<'_>) -> Option<Decision> {
-        let rule = self.rules.iter().filter(|rule| rule.matches(proposal)).max_by_key(|rule| rule.verdict)?;
-        let reason = match rule.verdict {
-            Verdict::Allow => "allowed by a rule",
-            Verdict::Ask | Verdict::Person => "a rule asks for approval",
-            Verdict::Deny => "forbidden by a rule",
+    fn restricting(&self, proposal: &Proposal<'_>, verdict: Verdict) -> Option<Decision> {
+        let rule = self.rules.iter().find(|rule| rule.verdict == verdict && rule.restricts(proposal))?;
+        let reason = if verdict == Verdict::Deny { "forbidden by a rule" } else { "a rule asks for approval" };
+        Some(Decision::new(verdict, rule.named(), reason))
+    }
+
+    /// Where rules forbid programs, a command that does not show what it runs is for a person.
+    fn hidden_program(&self, proposal: &Proposal<'_>) -> Option<Decision> {
+        let rule = self.rules.iter().find(|rule| {
+            rule.verdict == Verdict::Deny && rule.pattern.is_some() && glob_match(&rule.tool, proposal.tool)
+        })?;
+        let hides = |touch: &Touch| match touch {
+            Touch::Execute { script, .. } => script
+                .as_deref()
+                .is_none_or(|script| !script.is_certain() || script.commands.iter().any(command::hides_program)),
+            _ => false,
         };
-        let level = format!("{:?}", rule.level).to_lowercase();
-        Some(Decision::new(rule.verdict, format!("{level} rule {rule}"), reason))
+        let reason = "it does not show which programs it runs, and a rule forbids some; write it more plainly";
+        proposal.touches.iter().any(hides).then(|| Decision::new(Verdict::Person, rule.named(), reason))
+    }
+
+    /// What the sandbox's network cannot reach need not be tried: the model is told what a person could grant.
+    fn unreachable(&self, proposal: &Proposal<'_>) -> Option<Decision> {
+        let local = |host: &str| host == "localhost" || host == "::1" || host.starts_with("127.");
+        let host = proposal.touches.iter().find_map(|touch| match touch {
+            Touch::Connect { host } if self.reach == Reach::Nothing || !local(host) => Some(host),
+            _ => None,
+        })?;
+        (proposal.place.sandboxed && self.reach != Reach::Something).then(|| {
+            let grant = if local(host) { "--net loopback".to_owned() } else { format!("--net allow:{host}") };
+            let reason = format!("commands cannot reach `{host}`; a person can grant it with `{grant}`");
+            Decision::new(Verdict::Deny, "sandbox: network", reason)
+        })
+    }
+
+    /// The first of the rules that together allow all that a call touches.
+    fn allowing(&self, proposal: &Proposal<'_>) -> Option<Decision> {
+        let rules = || self.rules.iter().filter(|rule| rule.verdict == Verdict::Allow);
+        let decision = |rule: &Rule| Decision::new(Verdict::Allow, rule.named(), "allowed by a rule");
+        if let Some(rule) = rules().find(|rule| rule.pattern.is_none() && glob_match(&rule.tool, proposal.tool)) {
+            return Some(decision(rule));
+        }
+        let mut first: Option<&Rule> = None;
+        for touch in proposal.touches {
+            let by_command = proposal.by_command();
+            match touch {
+                // What a command reads is judged by the floor and the rules that forbid, what it reaches by its network.
+                Touch::Read { .. } | Touch::Connect { .. } if by_command => {}
+                Touch::Execute { script, .. } => {
+                    let script = script.as_deref().filter(|script| script.is_certain())?;
+                    for simple in script.commands.iter().filter(|simple| !simple.looks) {
+                        let rule = rules().find(|rule| glob_match(&rule.tool, proposal.tool) && rule.allows(simple))?;
+                        first.get_or_insert(rule);
+                    }
+                }
+                // A rule that allows a command allows what its words say that it writes; a redirection is no word.
+                Touch::Write { path, inside: true } if by_command && proposal.names_target(path) => {}
+                touch => {
+                    let rule = rules().find(|rule| rule.covers(touch, proposal))?;
+                    first.get_or_insert(rule);
+                }
+            }
+        }
+        first.map(decision)
+    }
+
+    /// Whether a command line changes nothing and reads nothing that is kept back.
+    fn only_looks(&self, proposal: &Proposal<'_>) -> bool {
+        let kept_back = !self.hidden_paths().is_empty();
+        let free = |simple: &Simple| !(kept_back && simple.walks);
+        proposal.by_command()
+            && proposal.touches.iter().all(|touch| match touch {
+                Touch::Execute { script, .. } => {
+                    script.as_deref().is_some_and(|script| script.only_looks() && script.commands.iter().all(free))
+                }
+                Touch::Read { .. } => true,
+                Touch::Write { .. } | Touch::Connect { .. } => false,
+            })
     }
 
     fn by_mode(&self, proposal: &Proposal<'_>) -> Decision {
-        let effect = proposal.touches.iter().map(Touch::effect).fold(proposal.effect, Effect::max);
         let rule = format!("mode {}", self.mode);
+        if self.only_looks(proposal) {
+            return Decision::new(Verdict::Allow, rule, "the command only looks");
+        }
+        let effect = proposal.touches.iter().map(Touch::effect).fold(proposal.effect, Effect::max);
         let (verdict, reason) = match (self.mode, effect) {
             (_, Effect::Read) => (Verdict::Allow, "looking is free"),
             (Mode::Plan, _) => (Verdict::Deny, "plan mode only looks; say what you would do instead"),
@@ -302,6 +352,26 @@ impl PermissionGate {
     }
 }
 
+impl Proposal<'_> {
+    /// Whether it is a command that would touch what it touches.
+    fn by_command(&self) -> bool {
+        self.touches.iter().any(|touch| matches!(touch, Touch::Execute { .. }))
+    }
+
+    /// Whether a path is only written by commands that name it among their words.
+    fn names_target(&self, path: &str) -> bool {
+        let commands = || self.touches.iter().filter_map(Touch::script).flat_map(|script| &script.commands);
+        let mut targets = commands().flat_map(|simple| simple.writes.iter().map(move |target| (simple, target)));
+        let mut found = false;
+        let all = targets.all(|(simple, target)| {
+            let same = target.at.as_ref().is_some_and(|at| at.path == path);
+            found |= same;
+            !same || simple.words.contains(&target.word)
+        });
+        found && all
+    }
+}
+
 impl Touch {
     /// What kind of effect it is.
     #[must_use]
@@ -311,6 +381,15 @@ impl Touch {
             Self::Write { .. } => Effect::Write,
             Self::Execute { .. } => Effect::Execute,
             Self::Connect { .. } => Effect::Network,
+        }
+    }
+
+    /// The command line taken apart, where it is one.
+    #[must_use]
+    pub fn script(&self) -> Option<&Script> {
+        match self {
+            Self::Execute { script, .. } => script.as_deref(),
+            _ => None,
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod outcome;
 pub mod provider;
 pub mod reply;
 pub mod runtime;
+pub mod shell;
 pub mod store;
 pub mod tool;
 pub mod turn;

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::ask::{Answer, Question};
 use crate::message::{ArtifactRef, ErrorCategory};
+use crate::shell::Script;
 use crate::store::StoreError;
 use crate::turn::{Planned, Settled};
 use crate::workspace::{Artifacts, FileChange, FileError, FileErrorKind, Files, Finished, ProcessEnd, Processes};
@@ -120,6 +121,9 @@ pub enum Touch {
     Execute {
         /// The command line.
         command: String,
+        /// The line taken apart. Without it nobody can tell what it does, so a person is asked.
+        #[serde(skip)]
+        script: Option<Arc<Script>>,
     },
     /// Connects to a host.
     Connect {

@@ -19,6 +19,10 @@ use crate::{BoxFuture, CancellationToken};
 pub trait Files: Send + Sync {
     /// Where the root is, for showing and for processes.
     fn root(&self) -> &Path;
+    /// Paths that no tool may read, as globs; nothing here shows them.
+    fn hidden(&self) -> &[String] {
+        &[]
+    }
     /// Where a path really leads: links followed as far as they exist, `..` resolved. Touches nothing.
     fn resolve(&self, path: &str) -> Result<Resolved, FileError>;
     /// Up to `max` bytes of a regular file; longer ones are an error that names the size.

@@ -2,8 +2,10 @@
 //! person where needed, log, run, log. Exactly one result for each call, in call order, whatever happens.
 //! It names no tool and opens nothing.
 
+mod hidden;
 mod one;
 
+pub(crate) use hidden::Unhidden;
 pub(crate) use one::describe_panic;
 
 use std::collections::VecDeque;

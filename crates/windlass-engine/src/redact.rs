@@ -141,7 +141,7 @@ impl Clean<'_> {
             About::Approval(approval) => {
                 self.call(&mut approval.call);
                 for touch in &mut approval.touches {
-                    if let Touch::Execute { command } = touch {
+                    if let Touch::Execute { command, .. } = touch {
                         self.text(command);
                     }
                 }

@@ -12,6 +12,7 @@ use windlass_core::tool::{Effect, RanCommand, Tool, ToolCtx, ToolFailure, ToolOu
 use windlass_core::workspace::{Command, Finished, JobId, ProcessEnd, ProcessError, Watch};
 
 use crate::args::{invalid, parse, spec};
+use crate::line;
 
 /// Seconds a command may take when it does not say, and at most.
 const DEFAULT_TIMEOUT: u64 = 120;
@@ -101,7 +102,7 @@ impl Tool for Bash {
                     refuse_outside(ctx, &command.workdir)?;
                 }
                 // The directory is no touch of its own: a rule that allows a command allows it anywhere inside.
-                Ok(vec![Touch::Execute { command: command.line }])
+                Ok(line::touches(ctx, &command.line, &command.workdir))
             }
             Wish::Poll(..) | Wish::Stop(_) => Ok(Vec::new()),
         }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::gate::is_credential;
+use windlass_core::gate::{is_credential, keeps_back};
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_host::git::{DiffOf, changed, diff};
 
@@ -68,8 +68,10 @@ impl Tool for GitDiff {
                 ..DiffOf::default()
             };
             let names = changed(ctx.processes.as_ref(), &of, &ctx.cancel).await.map_err(refused)?;
-            let hidden: Vec<String> = names.into_iter().filter(|name| is_credential(name)).collect();
-            of.without.clone_from(&hidden);
+            let kept_back = |name: &str| ctx.files.hidden().iter().any(|pattern| keeps_back(pattern, name));
+            of.without = names.into_iter().filter(|name| is_credential(name) || kept_back(name)).collect();
+            // What a rule keeps back is not even named.
+            let hidden: Vec<String> = of.without.iter().filter(|name| !kept_back(name)).cloned().collect();
             let shown = diff(ctx.processes.as_ref(), &of, SHOWN, &ctx.cancel).await.map_err(refused)?;
             let mut text = shown.output.trim_end().to_owned();
             if text.is_empty() {

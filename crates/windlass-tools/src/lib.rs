@@ -19,6 +19,8 @@ mod git;
 mod git_diff;
 mod git_status;
 mod grep;
+mod hosts;
+mod line;
 mod lines;
 mod list_directory;
 mod move_file;

@@ -78,7 +78,7 @@ impl Tool for Program {
     }
 
     fn touches(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![Touch::Execute { command: self.line.clone() }])
+        Ok(vec![execute(self.line.clone())])
     }
 
     fn preview(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {
@@ -109,6 +109,12 @@ fn answer(output: ToolOutput) -> ToolOutput {
         (None, Some(text)) => ToolOutput { text, ..output },
         (None, None) => output,
     }
+}
+
+/// A line that is run, taken apart.
+pub(crate) fn execute(line: String) -> Touch {
+    let script = Some(Arc::new(windlass_shell::read(&line)));
+    Touch::Execute { command: line, script }
 }
 
 /// A line in the workspace itself.

@@ -12,7 +12,7 @@ use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSp
 use windlass_core::workspace::ProcessEnd;
 
 use crate::args::{invalid, parse, spec};
-use crate::process::{command, quoted, run_command};
+use crate::process::{command, execute, quoted, run_command};
 
 /// Seconds a snippet may take when it does not say, and at most.
 const DEFAULT_TIMEOUT: u64 = 60;
@@ -65,7 +65,7 @@ impl Tool for Python {
     }
 
     fn touches(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        Ok(vec![Touch::Execute { command: parse::<Args>(args.clone())?.line()? }])
+        Ok(vec![execute(parse::<Args>(args.clone())?.line()?)])
     }
 
     fn preview(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
+use windlass_core::gate::Mode;
 use windlass_core::workspace::Files;
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::{Sandbox, SandboxError, Standard};
@@ -27,7 +28,9 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
         say!("warning: {}", plain(warning));
     }
     let env = child_env(std::env::vars_os(), settings.layers.texts("env.pass").unwrap_or_default());
-    let hidden = settings.hidden_paths()?;
+    let tools = windlass_tools::all();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+    let hidden = settings.gate(Mode::Ask, &names)?.hidden_paths();
     let Held::By(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env)? else {
         return Err(Failure::usage("`full` means no sandbox at all").hint("start the program itself instead"));
     };

@@ -103,7 +103,7 @@ fn touched(touch: &Touch) -> String {
     match touch {
         Touch::Read { path, .. } => format!("reads {path}"),
         Touch::Write { path, .. } => format!("writes {path}"),
-        Touch::Execute { command } => format!("runs {command}"),
+        Touch::Execute { command, .. } => format!("runs {command}"),
         Touch::Connect { host } => format!("connects to {host}"),
     }
 }

@@ -5,9 +5,16 @@ use crate::place::Place;
 #[test]
 fn help_is_as_reviewed() {
     let place = Place::new();
-    for args in
-        [&["--help"][..], &["run", "--help"], &["sessions", "--help"], &["config", "--help"], &["demo", "--help"]]
-    {
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["sessions", "--help"],
+        &["config", "--help"],
+        &["demo", "--help"],
+        &["policy", "--help"],
+        &["policy", "explain", "--help"],
+        &["policy", "test", "--help"],
+    ] {
         let output = place.run(args);
         assert_eq!(output.code, 0);
         let name = args.iter().map(|word| word.trim_start_matches('-')).collect::<Vec<_>>().join("-");

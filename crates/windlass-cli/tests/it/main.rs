@@ -8,6 +8,7 @@ mod faults;
 mod help;
 mod json_action;
 mod place;
+mod policy;
 mod programs;
 mod safe;
 mod sandbox;

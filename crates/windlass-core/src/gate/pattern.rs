@@ -11,11 +11,23 @@ pub fn glob_match(pattern: &str, path: &str) -> bool {
     matches(pattern.as_bytes(), path.as_bytes(), false)
 }
 
-/// Whether a pattern matches a whole command; `*` matches anything. `git *` also matches `git` alone.
-pub(super) fn command_match(pattern: &str, command: &str) -> bool {
+/// Whether a pattern that restricts is about a command; `*` matches anything. Without a star at its end it is also
+/// about the same command with more words.
+pub(super) fn command_hits(pattern: &str, command: &str) -> bool {
     let command = command.trim();
-    matches(pattern.as_bytes(), command.as_bytes(), true)
-        || pattern.strip_suffix(" *").is_some_and(|bare| bare == command)
+    let more = |bare: &str| command == bare || command.strip_prefix(bare).is_some_and(|rest| rest.starts_with(' '));
+    matches(pattern.as_bytes(), command.as_bytes(), true) || more(pattern.strip_suffix(" *").unwrap_or(pattern))
+}
+
+/// Whether a pattern that allows covers a whole command. Without a star it is exactly that command; a star at its end
+/// stands for further words, and never makes the last word longer.
+pub(super) fn command_allows(pattern: &str, command: &str) -> bool {
+    let Some(bare) = pattern.strip_suffix('*') else { return matches(pattern.as_bytes(), command.as_bytes(), true) };
+    let word_ends = bare.ends_with(|c: char| c.is_alphanumeric());
+    let bare = bare.strip_suffix(' ').unwrap_or(bare);
+    let exactly = matches(bare.as_bytes(), command.as_bytes(), true);
+    let further = if word_ends { format!("{bare} *") } else { pattern.to_owned() };
+    exactly || matches(further.as_bytes(), command.as_bytes(), true)
 }
 
 /// The classic two-pointer match, with one remembered star of each kind.
@@ -107,11 +119,32 @@ mod tests {
     }
 
     #[test]
-    fn commands_match_by_prefix_with_a_star() {
-        assert!(command_match("cargo test*", "cargo test --all"));
-        assert!(command_match("git *", "git"));
-        assert!(!command_match("git *", "gitk"));
-        assert!(command_match("rm * -rf", "rm a/b -rf"));
+    fn what_restricts_is_read_generously() {
+        assert!(command_hits("cargo test*", "cargo tests"));
+        assert!(command_hits("git *", "git"));
+        assert!(!command_hits("git *", "gitk"));
+        assert!(command_hits("rm * -rf", "rm a/b -rf"));
+        assert!(command_hits("git push --force", "git push --force origin"));
+        assert!(!command_hits("git push --force", "git push --force-with-lease"));
+    }
+
+    #[test]
+    fn what_allows_is_read_narrowly() {
+        for (pattern, command, expect) in [
+            ("cargo test*", "cargo test --all", true),
+            ("cargo test*", "cargo test", true),
+            ("cargo test*", "cargo tester", false),
+            ("git log", "git log", true),
+            ("git log", "git log -p", false),
+            ("git log *", "git log", true),
+            ("git log *", "git log -p", true),
+            ("git log *", "git logout-helper", false),
+            ("./scripts/*", "./scripts/build.sh", true),
+            ("npm run test:*", "npm run test:unit", true),
+            ("npm run test:*", "npm run testing", false),
+        ] {
+            assert_eq!(command_allows(pattern, command), expect, "{pattern} on {command}");
+        }
     }
 
     #[test]

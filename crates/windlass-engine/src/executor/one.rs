@@ -82,7 +82,7 @@ impl Executor {
         let (mut command, mut outside) = (None, Vec::new());
         for touch in touches {
             match touch {
-                Touch::Execute { command: line } if command.is_none() => command = Some(line),
+                Touch::Execute { command: line, .. } if command.is_none() => command = Some(line),
                 Touch::Read { path, inside: false } => outside.push(path),
                 _ => {}
             }

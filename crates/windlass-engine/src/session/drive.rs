@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -20,7 +20,7 @@ use windlass_core::workspace::{Artifacts, FileChange, Isolation, Transaction};
 
 use super::Parts;
 use crate::account::OpenAccount;
-use crate::executor::{Executor, describe_panic, millis};
+use crate::executor::{Executor, Unhidden, describe_panic, millis};
 use crate::redact::RedactedArtifacts;
 use crate::run::{Halt, RunOutlet};
 
@@ -332,13 +332,14 @@ impl Work {
 
     fn executor(&self, transaction: &dyn Transaction, place: Place) -> Executor {
         let parts = &self.parts;
+        let hidden = self.gate.lock().unwrap_or_else(PoisonError::into_inner).hidden_paths();
         Executor {
             outlet: self.outlet.clone(),
             tools: parts.tools.clone(),
             schemas: parts.schemas.clone(),
             gate: self.gate.clone(),
             place,
-            files: transaction.files(),
+            files: Unhidden::over(transaction.files(), hidden),
             processes: transaction.processes(),
             artifacts: Arc::new(RedactedArtifacts::new(self.artifacts.clone(), parts.redactor.clone())),
             redactor: parts.redactor.clone(),

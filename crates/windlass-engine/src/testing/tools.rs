@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_core::BoxFuture;
+use windlass_core::shell::{Script, Simple, Word};
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 
 type Handler = dyn for<'a> Fn(Value, ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> + Send + Sync;
@@ -58,7 +59,13 @@ impl Tool for FnTool {
                 _ => Touch::Write { path, inside },
             });
         }
-        touches.extend(text("command").map(|command| Touch::Execute { command }));
+        touches.extend(text("command").map(|command| {
+            // One command of plain words; who needs more tests with the real tool.
+            let words = command.split_whitespace().map(Word::literal).collect();
+            let simple = Simple { words, dirs: Some(Vec::new()), ..Simple::default() };
+            let script = Script { commands: vec![simple], ..Script::default() };
+            Touch::Execute { command, script: Some(Arc::new(script)) }
+        }));
         Ok(touches)
     }
 

@@ -80,7 +80,7 @@ async fn check(name: &str, source: &str) {
     });
     let mut lab = Lab::new(answers.collect());
     let allow = scenario.allow.iter().map(|rule| Rule::parse(rule, Verdict::Allow, Level::User).unwrap()).collect();
-    lab.gate = PermissionGate { mode: scenario.mode.parse().unwrap(), rules: allow, exposed: vec![] };
+    lab.gate = PermissionGate { mode: scenario.mode.parse().unwrap(), rules: allow, ..PermissionGate::default() };
     lab.options.yes = scenario.yes;
     if scenario.deny_asks {
         lab.options.on_ask = OnAsk::Deny;

@@ -38,8 +38,9 @@ const NEUTRAL: [(&str, &str); 15] = [
 
 /// Dropped without being credentials: they name programs that pop up a question, scripts that every shell would
 /// run first, or places that are stale.
-const DROPPED: [&str; 10] = [
+const DROPPED: [&str; 11] = [
     "BASH_ENV",
+    "CDPATH",
     "ENV",
     "SSH_ASKPASS",
     "GIT_ASKPASS",

@@ -109,8 +109,31 @@ fn what_bash_touches_is_its_command() {
     let bench = Bench::new(&[("sub/f", "")]);
     let ctx = bench.ctx();
     let touches = |args| bench.tools.get("bash").unwrap().touches(&args, &ctx).unwrap();
-    assert_eq!(touches(json!({"command": "ls"})), [Touch::Execute { command: "ls".into() }]);
-    assert_eq!(touches(json!({"command": "ls", "workdir": "sub"})), [Touch::Execute { command: "ls".into() }]);
+    let shown = |args| {
+        let one = |touch: Touch| match touch {
+            Touch::Execute { command, script } => {
+                let looks = if script.is_some_and(|script| script.only_looks()) { "looks" } else { "runs" };
+                format!("{looks} {command}")
+            }
+            Touch::Read { path, inside } => format!("read {path} {inside}"),
+            Touch::Write { path, inside } => format!("write {path} {inside}"),
+            Touch::Connect { host } => format!("connect {host}"),
+        };
+        touches(args).into_iter().map(one).collect::<Vec<_>>()
+    };
+    let check = |line: &str, expect: &[&str]| assert_eq!(shown(json!({"command": line})), expect, "{line}");
+    let parent = bench.path().parent().unwrap().canonicalize().unwrap();
+    check("ls", &["looks ls"]);
+    assert_eq!(shown(json!({"command": "ls x", "workdir": "sub"})), ["looks ls x", "read sub/x true"]);
+    check("cat sub/../a.txt", &["looks cat sub/../a.txt", "read a.txt true"]);
+    check("cd sub && cat ../a.txt", &["looks cd sub && cat ../a.txt", "read sub true", "read a.txt true"]);
+    check("cd sub; git log", &["runs cd sub; git log", "read sub true"]);
+    check("cat sub/*.md", &["looks cat sub/*.md"]);
+    check("git status", &["looks git status"]);
+    check("cat ../x/y", &["looks cat ../x/y", &format!("read {}/x/y false", parent.display())]);
+    check("make > out.log", &["runs make > out.log", "write out.log true"]);
+    check("mkdir -p sub/x && touch y", &["runs mkdir -p sub/x && touch y", "write sub/x true", "write y true"]);
+    check("echo x 2> /dev/null", &["looks echo x 2> /dev/null"]);
     assert_eq!(touches(json!({"poll": "1"})), []);
 }
 

@@ -1,0 +1,147 @@
+//! `policy explain` and `policy test`, by the real binary. Lines come in from files; nothing is run.
+
+use serde_json::Value;
+
+use crate::place::Place;
+
+#[test]
+fn every_stage_of_a_call_is_shown() {
+    let place = Place::new();
+    place.write("src/a.rs", "");
+    let shown = place.run(&["policy", "explain", "bash", "ls", "-la", "src"]);
+    assert_eq!(shown.code, 0, "{}", shown.err);
+    let names: Vec<&str> = shown.out.lines().map(|line| line[..16].trim()).filter(|name| !name.is_empty()).collect();
+    let all =
+        ["deny rules", "ask rules", "allow rules", "tool validation", "safety floor", "mode", "capability", "decision"];
+    assert_eq!(names, all, "{}", shown.out);
+    assert!(shown.out.contains("only looks: ls -la src"), "{}", shown.out);
+    assert!(shown.out.contains("decision         allow: the command only looks (mode ask)"), "{}", shown.out);
+}
+
+#[test]
+fn a_call_is_explained_as_json_in_any_mode() {
+    let place = Place::new();
+    let explain = |args: &[&str], stdin: &str| -> Value {
+        let mut all = vec!["policy", "explain", "--json"];
+        all.extend_from_slice(args);
+        let output = place.run_with(place.command(&all), stdin);
+        assert_eq!(output.code, 0, "{}", output.err);
+        serde_json::from_str::<Value>(&output.out).unwrap()["decision"].clone()
+    };
+    let decision = explain(&["--approval", "auto", "bash", "make"], "");
+    assert_eq!((&decision["verdict"], &decision["rule"]), (&"ask".into(), &"mode auto".into()));
+    let decision = explain(&["--approval", "auto", "--sandboxed", "bash", "make"], "");
+    assert_eq!(decision["verdict"], "allow");
+    let decision = explain(&["--approval", "plan", "bash", "-"], "make install\n");
+    assert_eq!(decision["verdict"], "deny");
+    let decision = explain(&["write_file", ".git/config"], "");
+    assert_eq!((&decision["verdict"], &decision["rule"]), (&"deny".into(), &"floor: git internals".into()));
+    let decision = explain(&["Read", "{\"path\": \"/etc/hosts\"}"], "");
+    assert_eq!(decision["verdict"], "allow");
+    assert_eq!(place.run(&["policy", "explain", "bahs", "ls"]).code, 2);
+}
+
+#[test]
+fn a_table_fails_when_a_decision_is_another() {
+    let place = Place::new();
+    let table = r#"
+        approval = "ask"
+        [rules]
+        allow = ["bash(git *)", "write_file(tests/**)"]
+        deny = ["bash(git push *)"]
+        [[case]]
+        command = "git fetch"
+        expect = "allow"
+        rule = "user rule bash(git *)"
+        [[case]]
+        command = "git -c core.pager=sh log"
+        expect = "ask"
+        [[case]]
+        command = "git push origin main"
+        expect = "deny"
+        [[case]]
+        tool = "write_file"
+        args = { path = "tests/../../x", content = "" }
+        expect = "deny"
+        [[case]]
+        tool = "write_file"
+        args = { path = "tests/a.rs", content = "" }
+        expect = "allow"
+        [[case]]
+        command = "make"
+        approval = "auto"
+        sandboxed = true
+        expect = "allow"
+    "#;
+    place.write("policy.toml", table);
+    let passed = place.run(&["policy", "test", "policy.toml"]);
+    assert_eq!((passed.code, passed.out.as_str()), (0, "6 cases, 0 decided otherwise\n"), "{}", passed.err);
+    place.write("policy.toml", &table.replace("deny = [\"bash(git push *)\"]", "deny = []"));
+    let failed = place.run(&["policy", "test", "policy.toml"]);
+    let expect = "case 3: bash `git push origin main`: expected deny, got allow by user rule bash(git *)\n6 cases, 1 decided otherwise\n";
+    assert_eq!((failed.code, failed.out.as_str()), (1, expect));
+    for (bad, says) in [
+        ("[[case]]\ncommand = \"ls\"\n", "`expect` is missing"),
+        ("[[case]]\ncommand = \"ls\"\nexpect = \"maybe\"\n", "not a verdict"),
+        ("[[case]]\ncomand = \"ls\"\nexpect = \"ask\"\n", "`comand` is not known"),
+        ("[rules]\nallow = [\"bash(\"]\n[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\n", "is not a rule"),
+        ("", "has no [[case]]"),
+    ] {
+        place.write("policy.toml", bad);
+        let output = place.run(&["policy", "test", "policy.toml"]);
+        assert_eq!(output.code, 2, "{bad}");
+        assert!(output.err.contains(says), "{}", output.err);
+    }
+}
+
+/// Plays calls and gives what the log says about each: its verdict and rule, and the result's text.
+fn play(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, String)> {
+    let step = |(name, args): &(&str, Value)| {
+        let args: String = args.as_object().unwrap().iter().map(|(key, value)| format!("{key} = {value}, ")).collect();
+        format!("[[step]]\ncalls = [{{ name = \"{name}\", args = {{ {} }} }}]\n", args.trim_end_matches(", "))
+    };
+    let script: String = calls.iter().map(step).collect::<String>() + "[[step]]\ntext = \"ok\"\n";
+    let output = place.play(&script, more);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let log = place.log();
+    let of = |kind: &str| log.iter().filter(|event| event["kind"] == kind).cloned().collect::<Vec<_>>();
+    let started = log.iter().filter(|event| event["kind"] == "call_started" || event["kind"] == "denied");
+    let results = of("call_ended");
+    let results = if results.is_empty() { of("call_finished") } else { results };
+    let decided =
+        started.map(|event| format!("{} {}", event["kind"].as_str().unwrap(), event["rule"].as_str().unwrap()));
+    decided.zip(results.iter().map(ToString::to_string)).collect()
+}
+
+#[test]
+fn looking_runs_in_ask_mode_and_every_decision_names_its_rule() {
+    let place = Place::new();
+    place.write("src/a.rs", "fn main() {}\n");
+    let bash = |line: &str| ("bash", serde_json::json!({ "command": line }));
+    let calls = [bash("grep -rn main src | head -3"), bash("touch made"), bash("cat .env")];
+    let said = play(&place, &calls, &["--on-ask", "deny"]);
+    let rules: Vec<&str> = said.iter().map(|(rule, _)| rule.as_str()).collect();
+    assert_eq!(rules, ["call_started mode ask", "denied mode ask", "denied floor: credentials"]);
+    assert!(!place.work().join("made").exists());
+}
+
+#[test]
+fn what_a_rule_keeps_back_no_tool_shows() {
+    let place = Place::new();
+    place.write("private/plan.txt", "marker-of-a-secret\n");
+    place.write("open.txt", "marker-of-all\n");
+    assert_eq!(place.run(&["config", "set", "rules.deny", "read_file(private/)"]).code, 0);
+    let calls = [
+        ("read_file", serde_json::json!({ "path": "private/plan.txt" })),
+        ("grep", serde_json::json!({ "pattern": "marker" })),
+        ("find_files", serde_json::json!({ "pattern": "*.txt" })),
+        ("list_directory", serde_json::json!({ "path": "." })),
+        ("bash", serde_json::json!({ "command": "cat private/plan.txt" })),
+        ("bash", serde_json::json!({ "command": "grep -r marker ." })),
+        ("bash", serde_json::json!({ "command": "cat open.txt" })),
+    ];
+    play(&place, &calls, &["--on-ask", "deny"]);
+    let log: String = place.log().iter().map(ToString::to_string).collect();
+    assert!(!log.contains("marker-of-a-secret"), "{log}");
+    assert!(log.contains("marker-of-all"));
+}

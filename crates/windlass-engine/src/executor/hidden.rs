@@ -1,0 +1,105 @@
+//! Files without those that a rule keeps back: they are not read, listed, found or searched by any tool, whichever
+//! folder it starts from. Writing is judged by the gate and passed on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_core::CancellationToken;
+use windlass_core::gate::keeps_back;
+use windlass_core::workspace::{
+    FileError, FileErrorKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing, Resolved,
+};
+
+/// Files beneath a root, without the hidden ones.
+pub(crate) struct Unhidden {
+    files: Arc<dyn Files>,
+    hidden: Vec<String>,
+}
+
+impl Unhidden {
+    /// The same files where nothing is hidden.
+    pub(crate) fn over(files: Arc<dyn Files>, hidden: Vec<String>) -> Arc<dyn Files> {
+        if hidden.is_empty() { files } else { Arc::new(Self { files, hidden }) }
+    }
+
+    fn is_hidden(&self, path: &str) -> bool {
+        self.hidden.iter().any(|pattern| keeps_back(pattern, path))
+    }
+
+    /// A name that is hidden, or leads to what is.
+    fn check(&self, path: &str) -> Result<(), FileError> {
+        let leads = self.files.resolve(path).map_or_else(|_| path.to_owned(), |resolved| resolved.path);
+        if !self.is_hidden(path) && !self.is_hidden(&leads) {
+            return Ok(());
+        }
+        let message = format!("{path} is kept back by a rule; work without it");
+        Err(FileError { kind: FileErrorKind::Permission, message })
+    }
+}
+
+impl Files for Unhidden {
+    fn root(&self) -> &Path {
+        self.files.root()
+    }
+
+    fn hidden(&self) -> &[String] {
+        &self.hidden
+    }
+
+    fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
+        self.files.resolve(path)
+    }
+
+    fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
+        self.check(path)?;
+        self.files.read(path, max)
+    }
+
+    fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
+        self.check(path)?;
+        self.files.read_range(path, offset, len)
+    }
+
+    fn stat(&self, path: &str) -> Result<FileStat, FileError> {
+        self.files.stat(path)
+    }
+
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.files.write(path, bytes)
+    }
+
+    fn remove(&self, path: &str) -> Result<(), FileError> {
+        self.files.remove(path)
+    }
+
+    fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
+        // A file that is moved could be read under its new name.
+        self.check(from)?;
+        self.files.rename(from, to, replace)
+    }
+
+    fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
+        self.check(path)?;
+        let folder = self.files.resolve(path)?.path;
+        let mut listing = self.files.list(path, max)?;
+        let full = |name: &str| if folder == "." { name.to_owned() } else { format!("{folder}/{name}") };
+        listing.entries.retain(|(name, ..)| !self.is_hidden(&full(name)));
+        Ok(listing)
+    }
+
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+        let mut found = self.files.find(query, cancel)?;
+        found.paths.retain(|path| !self.is_hidden(path));
+        Ok(found)
+    }
+
+    fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
+        let mut found = self.files.grep(query, cancel)?;
+        found.lines.retain(|line| !self.is_hidden(&line.path));
+        found.matches = found.lines.iter().filter(|line| line.hit).count();
+        let mut paths: Vec<&str> = found.lines.iter().filter(|line| line.hit).map(|line| line.path.as_str()).collect();
+        paths.dedup();
+        found.files = paths.len();
+        Ok(found)
+    }
+}

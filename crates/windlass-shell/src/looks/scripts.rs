@@ -1,0 +1,247 @@
+//! `sed`, `awk` and `find`: programs whose words are programs. Only what is understood to the last character looks.
+
+use windlass_core::shell::Word;
+
+use super::Seen;
+use crate::wrap::is_name;
+
+/// `sed` that prints: its whole script must be of commands that change nothing but what is printed.
+pub(super) fn sed(args: &[Word]) -> Option<Seen> {
+    let (mut scripts, mut files, mut ended) = (Vec::new(), Vec::new(), false);
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        if !word.known {
+            return None;
+        }
+        if ended || !text.starts_with('-') || text == "-" {
+            files.push((word, ended));
+            continue;
+        }
+        match text {
+            "--" => ended = true,
+            "-e" | "--expression" => scripts.push(words.next().filter(|word| word.known)?.text.as_str()),
+            "--quiet" | "--silent" | "--regexp-extended" | "--separate" | "--null-data" | "--posix" | "--debug" => {}
+            _ => match text.strip_prefix("--expression=") {
+                Some(script) => scripts.push(script),
+                // `-ne` is `-n -e`.
+                None => match text[1..].strip_suffix('e') {
+                    Some(flags) if flags.chars().all(|c| "nErsuz".contains(c)) => {
+                        scripts.push(words.next().filter(|word| word.known)?.text.as_str());
+                    }
+                    _ if text[1..].chars().all(|c| "nErsuz".contains(c)) => {}
+                    _ => return None,
+                },
+            },
+        }
+    }
+    let mut files = files.into_iter();
+    if scripts.is_empty() {
+        scripts.push(files.next()?.0.text.as_str());
+    }
+    let reads: Option<Vec<Word>> = files.map(|(word, ended)| is_file(word, ended).then(|| word.clone())).collect();
+    scripts.iter().all(|script| sed_prints(script)).then_some(Seen { reads: reads?, walks: false })
+}
+
+/// A name that cannot turn into an option when the shell puts names in its place.
+fn is_file(word: &Word, ended: bool) -> bool {
+    word.known && (ended || !word.glob || !word.text.starts_with(['*', '?', '[']))
+}
+
+/// Reads a script of sed to its end.
+fn sed_prints(script: &str) -> bool {
+    let mut rest = script;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', '\n', ';', '}']);
+        if rest.is_empty() {
+            return true;
+        }
+        let Some(after) = sed_address(rest) else { return false };
+        rest = match after.strip_prefix(',') {
+            Some(second) => {
+                let second = second.trim_start_matches([' ', '+', '~']);
+                match sed_address(second) {
+                    Some(after) if after.len() < second.len() => after,
+                    _ => return false,
+                }
+            }
+            None => after,
+        };
+        rest = rest.trim_start_matches([' ', '!']);
+        let Some(command) = rest.chars().next() else { return false };
+        rest = &rest[command.len_utf8()..];
+        match command {
+            '{' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
+            'q' | 'Q' | 'l' => rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' '),
+            's' | 'y' => match sed_parts(rest) {
+                Some(after) => rest = after.trim_start_matches(|c: char| "gpiImM".contains(c) || c.is_ascii_digit()),
+                None => return false,
+            },
+            _ => return false,
+        }
+        let follows = rest.trim_start_matches([' ', '\t']);
+        if command != '{' && !(follows.is_empty() || follows.starts_with(['\n', ';', '}'])) {
+            return false;
+        }
+    }
+}
+
+/// What follows an address, or the text itself where there is none.
+fn sed_address(text: &str) -> Option<&str> {
+    if let Some(rest) = text.strip_prefix('$') {
+        return Some(rest);
+    }
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Some(text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '~'));
+    }
+    match text.strip_prefix('/') {
+        Some(rest) => Some(sed_until(rest, '/')?.trim_start_matches(['I', 'M'])),
+        None if text.starts_with('\\') => None,
+        None => Some(text),
+    }
+}
+
+/// Both parts of `s` or `y`, by whatever sign parts them.
+fn sed_parts(text: &str) -> Option<&str> {
+    let sign = text.chars().next().filter(|c| !c.is_alphanumeric() && !matches!(c, '\\' | '\n' | ' '))?;
+    sed_until(sed_until(&text[sign.len_utf8()..], sign)?, sign)
+}
+
+/// What follows the sign. A bracket around it is read differently by different versions, so it is not read.
+fn sed_until(text: &str, sign: char) -> Option<&str> {
+    let mut escaped = false;
+    let (mut open, mut closed) = (0, 0);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '\n' => return None,
+            '[' => open += 1,
+            ']' => closed += 1,
+            c if c == sign => return (open <= closed).then(|| &text[at + c.len_utf8()..]),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `awk` whose program has no word and no sign by which it could write, run or read anything else.
+pub(super) fn awk(args: &[Word]) -> Option<Seen> {
+    let mut words = args.iter();
+    let program = loop {
+        let word = words.next().filter(|word| word.known)?;
+        match word.text.as_str() {
+            "-F" | "-v" => {
+                words.next().filter(|word| word.known)?;
+            }
+            "--" => break words.next().filter(|word| word.known)?,
+            text if text.starts_with("-F") || text.starts_with("-v") => {}
+            text if text.starts_with('-') => return None,
+            _ => break word,
+        }
+    };
+    let text = program.text.replace("||", "  ");
+    let bad = ["system", "getline", "ARGV", "ARGC", "@", ">", "|", "ENVIRON", "PROCINFO", "extension", "/inet"];
+    if bad.iter().any(|bad| text.contains(bad)) {
+        return None;
+    }
+    let files: Option<Vec<Word>> = words.map(|word| is_file(word, false).then(|| word.clone())).collect();
+    let files = files?;
+    if files.iter().any(|word| word.text.starts_with('-')) {
+        return None;
+    }
+    let files =
+        files.into_iter().filter(|word| !word.text.split_once('=').is_some_and(|(name, _)| is_name(name))).collect();
+    Some(Seen { reads: files, walks: false })
+}
+
+/// `find` that only prints.
+pub(super) fn find(args: &[Word]) -> Option<Seen> {
+    let mut reads = Vec::new();
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        if !word.known {
+            return None;
+        }
+        if FIND_VALUES.contains(&text) {
+            let value = words.next().filter(|word| word.known)?;
+            if matches!(text, "-newer" | "-samefile") {
+                reads.push(value.clone());
+            }
+        } else if text.starts_with('-') || matches!(text, "(" | ")" | "!" | ",") {
+            if !FIND_FLAGS.contains(&text) {
+                return None;
+            }
+        } else if word.glob && text.starts_with(['*', '?', '[']) {
+            return None;
+        } else {
+            reads.push(word.clone());
+        }
+    }
+    if reads.is_empty() {
+        reads.push(Word::literal("."));
+    }
+    Some(Seen { reads, walks: true })
+}
+
+const FIND_VALUES: &[&str] = &[
+    "-name",
+    "-iname",
+    "-path",
+    "-ipath",
+    "-wholename",
+    "-iwholename",
+    "-regex",
+    "-iregex",
+    "-regextype",
+    "-type",
+    "-xtype",
+    "-maxdepth",
+    "-mindepth",
+    "-size",
+    "-mtime",
+    "-mmin",
+    "-atime",
+    "-amin",
+    "-ctime",
+    "-cmin",
+    "-newer",
+    "-newermt",
+    "-user",
+    "-group",
+    "-perm",
+    "-links",
+    "-lname",
+    "-printf",
+    "-samefile",
+    "-inum",
+];
+const FIND_FLAGS: &[&str] = &[
+    "-P",
+    "-empty",
+    "-print",
+    "-print0",
+    "-prune",
+    "-o",
+    "-or",
+    "-a",
+    "-and",
+    "-not",
+    "!",
+    "(",
+    ")",
+    ",",
+    "-xdev",
+    "-mount",
+    "-depth",
+    "-true",
+    "-false",
+    "-ls",
+    "-quit",
+    "-readable",
+    "-writable",
+    "-executable",
+    "-noleaf",
+    "-daystart",
+];

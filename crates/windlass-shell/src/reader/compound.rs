@@ -1,0 +1,159 @@
+//! What commands are put together with: loops, branches, functions and `[[`. Their parts are read as commands; the
+//! words around them are kept as commands that do nothing but that.
+
+use windlass_core::shell::{Simple, Word};
+
+use super::{Reader, Res, Stop};
+
+impl Reader<'_, '_> {
+    pub(super) fn keyword(&mut self, word: &str) -> Res<()> {
+        match word {
+            "if" | "while" | "until" | "{" => self.compound += 1,
+            "fi" | "done" | "}" => self.compound = self.compound.saturating_sub(1),
+            // Its opposite counts, so whether a change of directory worked cannot be told.
+            "!" => {
+                self.blanks();
+                if self.reserved().is_none() && self.rest().starts_with("cd") {
+                    self.dirs = None;
+                }
+            }
+            "for" | "select" => return self.for_loop(),
+            "case" => return self.case(),
+            "function" => {
+                self.blanks();
+                let name = self.word()?;
+                self.blanks();
+                if self.take("(") {
+                    self.blanks();
+                    if !self.take(")") {
+                        return Err("a function has no body that can be read");
+                    }
+                }
+                self.dirs = None;
+                return self.emit(Simple { words: vec![Word::literal("function"), name], ..Simple::default() });
+            }
+            "[[" => return self.double_bracket(),
+            "coproc" => return Err("`coproc` cannot be followed"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn for_loop(&mut self) -> Res<()> {
+        self.compound += 1;
+        self.blanks();
+        if self.take("((") {
+            self.arithmetic()?;
+            self.odd = false;
+            return self.emit(Simple { words: vec![Word::literal("((")], odd: true, ..Simple::default() });
+        }
+        let name = self.word()?;
+        if !name.known {
+            return Err("a loop has no name");
+        }
+        let mut simple = Simple { words: vec![Word::literal("for"), name], ..Simple::default() };
+        self.blanks();
+        while self.take("\n") {
+            self.blanks();
+        }
+        if self.reserved() == Some("in") {
+            self.at += 2;
+            loop {
+                self.blanks();
+                match self.peek() {
+                    None | Some('\n' | ';') => break,
+                    Some('&' | '|' | '(' | ')') => return Err("a loop is not closed"),
+                    Some('<' | '>') if !self.rest()[1..].starts_with('(') => return Err("a loop is not closed"),
+                    Some(_) => simple.words.push(self.word()?),
+                }
+            }
+        }
+        self.emit(simple)
+    }
+
+    pub(super) fn case(&mut self) -> Res<()> {
+        self.compound += 1;
+        self.deeper()?;
+        self.blanks();
+        let word = self.word()?;
+        self.emit(Simple { words: vec![Word::literal("case"), word], ..Simple::default() })?;
+        self.space()?;
+        if self.reserved() != Some("in") {
+            return Err("`case` has no `in`");
+        }
+        self.at += 2;
+        loop {
+            self.space()?;
+            if self.reserved() == Some("esac") {
+                self.at += 4;
+                break;
+            }
+            self.take("(");
+            loop {
+                self.blanks();
+                let before = self.at;
+                self.word()?;
+                self.blanks();
+                if self.take(")") {
+                    break;
+                }
+                if !self.take("|") || self.at == before {
+                    return Err("a pattern of `case` does not close");
+                }
+            }
+            self.list(Stop::Arm)?;
+        }
+        self.compound = self.compound.saturating_sub(1);
+        self.shallower();
+        Ok(())
+    }
+
+    pub(super) fn space(&mut self) -> Res<()> {
+        loop {
+            self.blanks();
+            if !self.take("\n") {
+                return Ok(());
+            }
+            self.here_documents()?;
+        }
+    }
+
+    /// `[[ … ]]`: no words are split in it, and signs are only signs.
+    pub(super) fn double_bracket(&mut self) -> Res<()> {
+        self.found.starts.push(self.at - 2);
+        let mut simple = Simple { words: vec![Word::literal("[[")], ..Simple::default() };
+        loop {
+            while self.take(" ") || self.take("\t") || self.take("\n") || self.take("\\\n") {}
+            let c = self.peek().ok_or("`[[` does not close")?;
+            if matches!(c, '&' | '|' | '<' | '>' | '(' | ')' | ';') && !self.rest().starts_with("<(") {
+                if c == ';' {
+                    return Err("`[[` does not close");
+                }
+                self.at += 1;
+                simple.words.push(Word::literal(c));
+                continue;
+            }
+            let begin = self.at;
+            let word = self.word()?;
+            if &self.src[begin..self.at] == "]]" {
+                break;
+            }
+            simple.words.push(word);
+        }
+        self.emit(simple)
+    }
+
+    /// `name ()`; its body follows as commands.
+    pub(super) fn function(&mut self, simple: Simple) -> Res<()> {
+        self.at += 1;
+        self.blanks();
+        if !self.take(")") {
+            return Err("a parenthesis stands where no command begins");
+        }
+        // The grammar does not take the name for a command.
+        self.found.starts.pop();
+        self.dirs = None;
+        let name = simple.words.into_iter().next().unwrap_or_default();
+        self.emit(Simple { words: vec![Word::literal("function"), name], ..Simple::default() })
+    }
+}

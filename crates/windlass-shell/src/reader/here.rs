@@ -1,0 +1,99 @@
+//! Redirections and here-documents: which files they read and write, and where the text begins and ends.
+
+use windlass_core::shell::{Simple, Target, Word};
+
+use super::{Body, MAX_BODIES, Reader, Res};
+use crate::wrap;
+
+impl Reader<'_, '_> {
+    pub(super) fn redirect(&mut self, simple: &mut Simple) -> Res<()> {
+        if self.take("<<<") {
+            self.blanks();
+            let begin = self.at;
+            simple.input = Some(self.word()?);
+            return if self.at > begin { Ok(()) } else { Err("a redirection leads nowhere") };
+        }
+        if self.take("<<") {
+            let tabs = self.take("-");
+            self.blanks();
+            let (mark, quoted) = self.mark()?;
+            self.bodies.push(Body { mark, quoted, tabs, command: usize::MAX });
+            return if self.bodies.len() <= MAX_BODIES { Ok(()) } else { Err("it holds too many here-documents") };
+        }
+        let both = self.take("<>");
+        let joins = !both && (self.take("<&") || self.take(">&"));
+        let reads = !both && !joins && self.take("<");
+        if !both && !joins && !reads {
+            let _ = self.take("&>>") || self.take("&>") || self.take(">>") || self.take(">|") || self.take(">");
+        }
+        self.blanks();
+        let word = self.word()?;
+        if word.text.is_empty() {
+            return Err("a redirection leads nowhere");
+        }
+        // `>&2` joins two streams, `>&file` is a file.
+        let stream = word.text.trim_end_matches('-').bytes().all(|byte| byte.is_ascii_digit());
+        if joins && word.known && stream {
+            return Ok(());
+        }
+        if reads {
+            simple.reads.push(word);
+        } else {
+            simple.writes.push(Target { word, removes: false, at: None });
+        }
+        Ok(())
+    }
+
+    /// The end mark of a here-document, and whether it is in quotes.
+    pub(super) fn mark(&mut self) -> Res<(String, bool)> {
+        let begin = self.at;
+        let word = self.word()?;
+        let raw = &self.src[begin..self.at];
+        if !word.known || raw.is_empty() || raw.contains(['$', '`', '\n']) {
+            return Err("the end of a here-document cannot be told");
+        }
+        Ok((word.text, raw.contains(['\'', '"', '\\'])))
+    }
+
+    pub(super) fn here_documents(&mut self) -> Res<()> {
+        for body in std::mem::take(&mut self.bodies) {
+            let begin = self.at;
+            let end = loop {
+                let line_end = self.rest().find('\n').unwrap_or(self.rest().len());
+                let (start, line) = (self.at, &self.rest()[..line_end]);
+                let last = self.at + line_end >= self.end;
+                self.at = (self.at + line_end + 1).min(self.end);
+                let line = if body.tabs { line.trim_start_matches('\t') } else { line };
+                if line == body.mark {
+                    break start;
+                }
+                if last {
+                    self.doubt("a here-document does not end");
+                    break self.end;
+                }
+            };
+            let after = self.at;
+            let text = if body.quoted {
+                Word::literal(&self.src[begin..end])
+            } else {
+                self.at = begin;
+                let odd = std::mem::take(&mut self.odd);
+                let text = self.body(end)?;
+                let inner = std::mem::replace(&mut self.odd, odd);
+                if let Some(command) = self.found.commands.get_mut(body.command) {
+                    command.odd |= inner;
+                }
+                text
+            };
+            self.at = after;
+            let runs = self.found.commands.get_mut(body.command).is_some_and(|command| {
+                command.input = Some(text.clone());
+                wrap::reads_script(command)
+            });
+            if runs {
+                self.text(&text.text)?;
+            }
+        }
+        Ok(())
+    }
+}

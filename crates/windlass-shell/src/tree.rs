@@ -1,0 +1,130 @@
+//! The second opinion: the grammar that editors use. It must see the same commands begin at the same places, know
+//! every kind of thing in the line, and find no error; anything else is a doubt.
+
+use std::ops::ControlFlow;
+
+use tree_sitter::{ParseOptions, Parser, Tree};
+
+/// How often the parser may report progress before it is stopped; far more than a line of the longest size needs.
+const MAX_PROGRESS: usize = 10_000;
+
+/// What is different from the places where our own reader saw commands begin.
+pub(crate) fn differs(text: &str, starts: &[usize]) -> Option<String> {
+    let Some(tree) = parse(text) else { return Some("the grammar gave up on it".into()) };
+    let mut theirs = match commands_of(&tree, text) {
+        Ok(starts) => starts,
+        Err(why) => return Some(why),
+    };
+    let mut ours = starts.to_vec();
+    ours.sort_unstable();
+    ours.dedup();
+    theirs.sort_unstable();
+    theirs.dedup();
+    let first = ours.iter().find(|at| !theirs.contains(at)).or(theirs.iter().find(|at| !ours.contains(at)))?;
+    let near: String = text.get(*first..).unwrap_or_default().chars().take(20).collect();
+    Some(format!("two readers differ about where commands begin, near `{near}`"))
+}
+
+fn parse(text: &str) -> Option<Tree> {
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+    let mut steps = 0;
+    let mut progress = |_: &tree_sitter::ParseState| {
+        steps += 1;
+        if steps > MAX_PROGRESS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let options = ParseOptions::new().progress_callback(&mut progress);
+    let bytes = text.as_bytes();
+    parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options))
+}
+
+fn commands_of(tree: &Tree, text: &str) -> Result<Vec<usize>, String> {
+    let mut starts = Vec::new();
+    let mut cursor = tree.walk();
+    loop {
+        let node = cursor.node();
+        if node.is_error() || node.is_missing() {
+            return Err("the grammar finds an error in it".into());
+        }
+        let kind = node.kind();
+        if node.is_named() && !KNOWN.contains(&kind) {
+            return Err(format!("it holds a {}", kind.replace('_', " ")));
+        }
+        match kind {
+            "command_name" | "declaration_command" | "unset_command" => starts.push(node.start_byte()),
+            "test_command" if !text[node.start_byte()..].starts_with("((") => starts.push(node.start_byte()),
+            _ => {}
+        }
+        if cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return Ok(starts);
+            }
+        }
+    }
+}
+
+/// The kinds of things that our reader follows.
+const KNOWN: &[&str] = &[
+    "ansi_c_string",
+    "arithmetic_expansion",
+    "array",
+    "binary_expression",
+    "brace_expression",
+    "c_style_for_statement",
+    "case_item",
+    "case_statement",
+    "command",
+    "command_name",
+    "command_substitution",
+    "comment",
+    "compound_statement",
+    "concatenation",
+    "declaration_command",
+    "do_group",
+    "elif_clause",
+    "else_clause",
+    "expansion",
+    "extglob_pattern",
+    "file_descriptor",
+    "file_redirect",
+    "for_statement",
+    "function_definition",
+    "heredoc_body",
+    "heredoc_content",
+    "heredoc_end",
+    "heredoc_redirect",
+    "heredoc_start",
+    "herestring_redirect",
+    "if_statement",
+    "list",
+    "negated_command",
+    "number",
+    "parenthesized_expression",
+    "pipeline",
+    "postfix_expression",
+    "process_substitution",
+    "program",
+    "raw_string",
+    "redirected_statement",
+    "regex",
+    "simple_expansion",
+    "special_variable_name",
+    "string",
+    "string_content",
+    "subscript",
+    "subshell",
+    "ternary_expression",
+    "test_command",
+    "test_operator",
+    "translated_string",
+    "unary_expression",
+    "unset_command",
+    "variable_assignment",
+    "variable_assignments",
+    "variable_name",
+    "while_statement",
+    "word",
+];
