@@ -351,7 +351,7 @@ mod tests {
         assert!(!serde_json::to_string(message).unwrap().contains("s3cr3t"), "{message:?}");
         let approval = windlass_core::ask::Approval {
             call,
-            touches: vec![Touch::Execute { command: "echo s3cr3t".into() }],
+            touches: vec![Touch::Execute { command: "echo s3cr3t".into(), script: None }],
             rule: "s3cr3t".into(),
             reason: "s3cr3t".into(),
             preview: Some("s3cr3t".into()),

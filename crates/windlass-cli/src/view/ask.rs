@@ -56,7 +56,7 @@ pub(crate) fn question(ask: &Ask) -> String {
 /// The call as it would run: its commands line by line, or else its arguments.
 fn whole_call(approval: &Approval) -> String {
     let commands = approval.touches.iter().filter_map(|touch| match touch {
-        Touch::Execute { command } => Some(marked_block(command)),
+        Touch::Execute { command, .. } => Some(marked_block(command)),
         _ => None,
     });
     let commands: String = commands.collect();
@@ -159,7 +159,7 @@ mod tests {
     fn check(command: &str, holds: &[&str]) {
         let mut ask = approval(None);
         let About::Approval(about) = &mut ask.about else { panic!("an approval") };
-        about.touches = vec![Touch::Execute { command: command.to_owned() }];
+        about.touches = vec![Touch::Execute { command: command.to_owned(), script: None }];
         let shown = question(&ask);
         assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
         for part in holds {
