@@ -32,8 +32,22 @@ const FORMAT: Stage = Stage::new("format", &["fmt", "--all", "--check"]);
 const LAYOUT: Stage = Stage::new("layout", &["test", "--quiet", "--workspace", "--locked", "--test", "layout"]);
 const CLIPPY: Stage =
     Stage::new("clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
-const NEXTEST: Stage = Stage::new("tests", &["nextest", "run", "--workspace", "--locked"]);
-const TESTS: Stage = Stage::new("tests", &["test", "--workspace", "--locked", "--lib", "--bins", "--tests"]);
+// The corpus is a test, too; here it is a stage of its own, which prints what it came to.
+const NEXTEST: Stage = Stage::new(
+    "tests",
+    &[
+        "nextest",
+        "run",
+        "--workspace",
+        "--locked",
+        "-E",
+        "not test(every_attack_is_stopped_and_everyday_work_goes_through)",
+    ],
+);
+const TESTS: Stage = Stage::new(
+    "tests",
+    &["test", "--workspace", "--locked", "--lib", "--bins", "--tests", "--", "--skip", "every_attack_is_stopped"],
+);
 const DOC_TESTS: Stage = Stage::new("doc tests", &["test", "--workspace", "--locked", "--doc"]);
 const DOCS: Stage = Stage {
     name: "docs",

@@ -90,6 +90,18 @@ fn run(mut command: Command) -> Result<()> {
 
 fn bubblewrap() -> Command {
     let mut command = Command::new("bwrap");
-    command.args(["--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", PROGRAM]);
+    command.args([
+        "--unshare-all",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--tmpfs",
+        "/tmp",
+        PROGRAM,
+    ]);
     command
 }

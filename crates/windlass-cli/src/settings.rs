@@ -49,7 +49,11 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "Paths of credentials that a person may allow a model to see, as globs; all others are denied.",
     },
     Key { name: "sandbox.level", kind: LEVELS, doc: "What commands may do: read-only, workspace-write or full." },
-    Key { name: "sandbox.net", kind: Kind::Text, doc: "What they reach: off, loopback, registries, allow:HOST,… or open." },
+    Key {
+        name: "sandbox.net",
+        kind: Kind::Text,
+        doc: "What they reach: off, loopback, registries, allow:HOST,… or open.",
+    },
     Key { name: "sandbox.read", kind: Kind::Texts, doc: "Further paths they may read; shows credentials named here." },
     Key { name: "sandbox.write", kind: Kind::Texts, doc: "Further paths they may change." },
     Key {

@@ -25,7 +25,7 @@ fn loosest() -> PermissionGate {
     PermissionGate {
         mode: Mode::Auto,
         rules: vec![Rule { tool: "*".into(), pattern: None, verdict: Verdict::Allow, level: Level::Managed }],
-        exposed: vec![],
+        ..PermissionGate::default()
     }
 }
 
@@ -97,7 +97,7 @@ fn a_rule_about_a_directory_holds_for_all_that_is_in_it() {
             rule("write_file(docs/)", Verdict::Allow),
             rule("write_file(src)", Verdict::Allow),
         ],
-        exposed: vec![],
+        ..PermissionGate::default()
     };
     let check = |call, expect| check_in(&gate, Place::default(), call, expect);
     check("read private/deep/key.txt", "deny: user rule read_file(private/)");
@@ -133,7 +133,7 @@ fn the_strictest_matching_rule_counts_and_is_named() {
             rule("Write(tests/golden/**)", Verdict::Deny, Level::User),
             rule("Bash(cargo test*)", Verdict::Allow, Level::Session),
         ],
-        exposed: vec![],
+        ..PermissionGate::default()
     };
     let check = |call, expect| check_in(&gate, Place::default(), call, expect);
     check("write tests/a.rs", "allow: project rule write_file(tests/**)");
@@ -170,7 +170,7 @@ fn a_command_that_was_not_taken_apart_is_for_a_person() {
 #[test]
 fn what_a_rule_keeps_from_one_reader_it_keeps_from_all() {
     let rule = Rule::parse("read_file(private/)", Verdict::Deny, Level::User).expect("a rule");
-    let gate = PermissionGate { mode: Mode::Auto, rules: vec![rule], exposed: vec![] };
+    let gate = PermissionGate { mode: Mode::Auto, rules: vec![rule], ..PermissionGate::default() };
     let touches = [Touch::Read { path: "private/x".into(), inside: true }];
     let judge = |tool| gate.judge(&Proposal { tool, effect: Effect::Read, touches: &touches, place: Place::default() });
     for tool in ["read_file", "grep", "git_diff", "bash", "mcp__x__y"] {
@@ -189,7 +189,7 @@ fn every_stage_says_what_it_says() {
             rule("write_file(docs/**)", Verdict::Ask),
             rule("write_file(docs/law.md)", Verdict::Deny),
         ],
-        exposed: vec![],
+        ..PermissionGate::default()
     };
     let shown = |path: &str, inside| {
         let touches = [Touch::Write { path: path.into(), inside }];

@@ -187,7 +187,9 @@ pub enum EngineError {
         workspace: String,
     },
     /// A session holds more than a model could ever take.
-    #[error("session `{session}` holds more than {megabytes} MiB of messages, which no model takes; start a new session")]
+    #[error(
+        "session `{session}` holds more than {megabytes} MiB of messages, which no model takes; start a new session"
+    )]
     TooLong {
         /// Which session.
         session: SessionId,

@@ -147,7 +147,11 @@ impl Sandbox {
             Ok(opened) => (opened, Tier::Full),
             Err(why) if self.plan.accept_landlock => {
                 let weaker = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Landlock));
-                (weaker.map_err(|also| SandboxError::Unavailable(format!("{why}; nor can Landlock alone: {also}")))?, Tier::Landlock)
+                (
+                    weaker
+                        .map_err(|also| SandboxError::Unavailable(format!("{why}; nor can Landlock alone: {also}")))?,
+                    Tier::Landlock,
+                )
             }
             Err(why) => return Err(unavailable(&why)),
         };

@@ -23,7 +23,13 @@ async fn opened() -> (tempfile::TempDir, Box<dyn Transaction>) {
 }
 
 async fn shell(run: &dyn Transaction, line: &str) {
-    let command = Command { line: line.into(), workdir: String::new(), timeout: Duration::from_secs(10), keep: 1000, input: None };
+    let command = Command {
+        line: line.into(),
+        workdir: String::new(),
+        timeout: Duration::from_secs(10),
+        keep: 1000,
+        input: None,
+    };
     let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
     let finished = run.processes().run(command, watch).await.unwrap();
     assert_eq!(finished.end, ProcessEnd::Exited { code: 0 }, "{}", finished.output);
@@ -93,8 +99,13 @@ async fn what_commands_changed_is_listed_too() {
 #[tokio::test]
 async fn freezing_ends_every_job() {
     let (_dir, run) = opened().await;
-    let command =
-        Command { line: "sleep 30".into(), workdir: String::new(), timeout: Duration::from_secs(60), keep: 10, input: None };
+    let command = Command {
+        line: "sleep 30".into(),
+        workdir: String::new(),
+        timeout: Duration::from_secs(60),
+        keep: 10,
+        input: None,
+    };
     let processes = run.processes();
     let job = processes.start(command).unwrap();
     run.freeze().await.unwrap();

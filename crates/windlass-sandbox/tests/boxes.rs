@@ -102,7 +102,11 @@ fn work_inside_works() {
     lab.check("echo hi && cat src/../README.md && exit 3", 3, "hi\nhello");
     lab.check("mkdir -p build && echo ok > build/x && cat build/x", 0, "ok");
     assert_eq!(fs::read_to_string(lab.spec.root.join("build/x")).unwrap(), "ok\n");
-    lab.check("echo x > /tmp/a && cat /tmp/a > /dev/null; : > /dev/null; head -c2 /dev/zero | wc -c; ls /dev/pts", 0, "2\nptmx");
+    lab.check(
+        "echo x > /tmp/a && cat /tmp/a > /dev/null; : > /dev/null; head -c2 /dev/zero | wc -c; ls /dev/pts",
+        0,
+        "2\nptmx",
+    );
     lab.check("ls /proc | grep -c '^[0-9]' | head -1 > /dev/null; echo $$; cat /proc/1/comm | wc -l", 0, "2\n1");
 }
 
@@ -149,10 +153,14 @@ fn caches_take_writes_that_do_not_stay() {
     let lab = Lab::new();
     let session = lab.open();
     let home = lab.base.join("home");
-    let line = format!("cd {0}/.cache/tool && cat a && echo new > a && echo b > b && cat a && echo c > ../absent/c", home.display());
+    let line = format!(
+        "cd {0}/.cache/tool && cat a && echo new > a && echo b > b && cat a && echo c > ../absent/c",
+        home.display()
+    );
     let (ended, output) = run(&session, &lab.spec.root, &line);
     assert_eq!((ended.status.code(), output.as_str()), (Some(0), "lower\nnew\n"));
-    let (_, output) = run(&session, &lab.spec.root, &format!("cat {0}/.cache/tool/a {0}/.cache/absent/c", home.display()));
+    let (_, output) =
+        run(&session, &lab.spec.root, &format!("cat {0}/.cache/tool/a {0}/.cache/absent/c", home.display()));
     assert_eq!(output, "new\nc\n");
     lab.check_kept();
 }

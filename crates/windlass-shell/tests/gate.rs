@@ -65,7 +65,7 @@ fn loosest() -> PermissionGate {
     PermissionGate {
         mode: Mode::Auto,
         rules: vec![Rule { tool: "*".into(), pattern: None, verdict: Verdict::Allow, level: Level::Managed }],
-        exposed: vec![],
+        ..PermissionGate::default()
     }
 }
 
@@ -205,7 +205,7 @@ fn a_rule_about_a_directory_holds_for_all_that_is_in_it() {
             rule("write_file(docs/)", Verdict::Allow),
             rule("write_file(src)", Verdict::Allow),
         ],
-        exposed: vec![],
+        ..PermissionGate::default()
     };
     let check = |call, expect| check_in(&gate, Place::default(), call, expect);
     check("read private/deep/key.txt", "deny: user rule read_file(private/)");
@@ -282,7 +282,7 @@ fn the_strictest_matching_rule_counts_and_is_named() {
             rule("bash(mkdir *)", Verdict::Allow, Level::User),
             rule("bash(rm *)", Verdict::Deny, Level::User),
         ],
-        exposed: vec![],
+        ..PermissionGate::default()
     };
     let check = |call, expect| check_in(&gate, Place::default(), call, expect);
     check("write tests/a.rs", "allow: project rule write_file(tests/**)");
@@ -326,7 +326,7 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
         let offered = PermissionGate::always_rule(&proposal);
         assert_eq!(offered, Some(format!("bash({rule})")), "{line}");
         let always = Rule::parse(&offered.unwrap(), Verdict::Allow, Level::Session).unwrap();
-        let gate = PermissionGate { mode: Mode::Ask, rules: vec![always], exposed: vec![] };
+        let gate = PermissionGate { mode: Mode::Ask, rules: vec![always], ..PermissionGate::default() };
         check_in(&gate, Place::default(), &format!("bash {line}"), &format!("allow: session rule bash({rule})"));
         check_in(&gate, Place::default(), &format!("bash {line}; touch x"), "ask: mode ask");
         check_in(&gate, Place::default(), &format!("bash A=1 {line}"), "ask: mode ask");

@@ -68,7 +68,7 @@ fn a_forbidden_program_does_not_hide() {
     let rules = [("bash(rm *)", Verdict::Deny), ("bash(git push *)", Verdict::Deny), ("*", Verdict::Allow)];
     let rules = rules.map(|(text, verdict)| Rule::parse(text, verdict, Level::User).unwrap());
     for place in [Place::default(), Place { isolated: true, sandboxed: true }] {
-        let gate = PermissionGate { mode: Mode::Auto, rules: rules.to_vec(), exposed: vec![] };
+        let gate = PermissionGate { mode: Mode::Auto, rules: rules.to_vec(), ..PermissionGate::default() };
         check_all("hide", include_str!("data/hides.txt"), |line| {
             let decision = judge(&gate, line, place);
             (decision.verdict < Verdict::Person).then(|| format!("{} {}", decision.rule, why(line)))

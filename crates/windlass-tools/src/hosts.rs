@@ -5,7 +5,8 @@ use windlass_core::shell::Simple;
 /// Programs that fetch what their words name.
 const FETCHERS: &[&str] = &["curl", "wget", "aria2c", "http", "https", "xh", "lynx", "w3m", "axel"];
 /// Programs whose first word that is no option is a host.
-const CALLERS: &[&str] = &["nc", "ncat", "netcat", "telnet", "ssh", "ping", "ping6", "dig", "host", "nslookup", "traceroute", "ftp"];
+const CALLERS: &[&str] =
+    &["nc", "ncat", "netcat", "telnet", "ssh", "ping", "ping6", "dig", "host", "nslookup", "traceroute", "ftp"];
 /// Programs that take `user@host:path`.
 const COPIERS: &[&str] = &["scp", "sftp", "rsync"];
 /// What git does with a place elsewhere.

@@ -60,9 +60,8 @@ pub(crate) fn sandbox(lab: &Lab) -> Result<Vec<Row>> {
     let output = command.args(["--times", &lab.times(300).to_string()]).output();
     let output = output.context("sandbox-speed could not be started")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let column = |at: usize| -> Vec<f64> {
-        text.lines().filter_map(|line| line.split(' ').nth(at)?.parse().ok()).collect()
-    };
+    let column =
+        |at: usize| -> Vec<f64> { text.lines().filter_map(|line| line.split(' ').nth(at)?.parse().ok()).collect() };
     let plain = Spread::of(column(0)).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     let row = |name, at| -> Result<Row> {
         Ok(Row::new(name, Unit::Ms, Spread::of(column(at))?).floor("the same program plainly", plain))

@@ -19,8 +19,8 @@ use windlass_host::workspace::Root;
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
 use crate::failure::Failure;
-use crate::settings::Settings;
 use crate::safe::plain;
+use crate::settings::Settings;
 use crate::{exit, out, plan, wire};
 
 /// The largest table of cases.

@@ -42,7 +42,8 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
 }
 
 async fn hold(sandbox: &Sandbox, args: &SandboxArgs, dir: &std::path::Path) -> Result<ExitCode, Failure> {
-    let own = |handle: std::io::Result<OwnedFd>| handle.map_err(|err| Failure::usage(format!("standard handles: {err}")));
+    let own =
+        |handle: std::io::Result<OwnedFd>| handle.map_err(|err| Failure::usage(format!("standard handles: {err}")));
     use std::os::fd::AsFd;
     let standard = Standard {
         input: own(std::io::stdin().as_fd().try_clone_to_owned())?,

@@ -60,7 +60,8 @@ fn building_and_committing_work_inside() {
     let git = "git init -q . && git -c user.name=t -c user.email=t@t.invalid commit -q --allow-empty -m first && \
                git status --porcelain && git log --oneline";
     works(&place, &[], git, "first");
-    let git = "git add -A && git -c user.name=t -c user.email=t@t.invalid commit -qm second && git log --oneline | head -1";
+    let git =
+        "git add -A && git -c user.name=t -c user.email=t@t.invalid commit -qm second && git log --oneline | head -1";
     works(&place, &[], git, "second");
     fails(&place, &[], "git config core.pager x");
     fails(&place, &[], "touch ~/x");
@@ -101,9 +102,15 @@ fn index(wheel: Vec<u8>) -> u16 {
             }
             let (kind, body) = match first.contains(".whl") {
                 true => ("application/octet-stream", wheel.clone()),
-                false => ("text/html", b"<a href=\"/tinydep-1.0-py3-none-any.whl\">tinydep-1.0-py3-none-any.whl</a>".to_vec()),
+                false => (
+                    "text/html",
+                    b"<a href=\"/tinydep-1.0-py3-none-any.whl\">tinydep-1.0-py3-none-any.whl</a>".to_vec(),
+                ),
             };
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
         }
     });
@@ -174,7 +181,8 @@ fn greeter() -> (u16, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
     (port, seen)
 }
 
-const FETCH: &str = "exec 3<>/dev/tcp/127.0.0.1/${HTTP_PROXY##*:}; printf 'GET http://HOST/ HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+const FETCH: &str =
+    "exec 3<>/dev/tcp/127.0.0.1/${HTTP_PROXY##*:}; printf 'GET http://HOST/ HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
 
 #[test]
 fn the_network_is_what_it_was_said_to_be() {
@@ -188,7 +196,11 @@ fn the_network_is_what_it_was_said_to_be() {
     let net = format!("allow:127.0.0.1:{port}");
     works(&place, &["--net", &net], &FETCH.replace("HOST", &format!("127.0.0.1:{port}")), "hello");
     let refused = hold(&place, &["--net", &net], &FETCH.replace("HOST", "other.example"));
-    assert!(refused.out.contains("403") && refused.err.contains("refused a connection to other.example"), "{}", refused.err);
+    assert!(
+        refused.out.contains("403") && refused.err.contains("refused a connection to other.example"),
+        "{}",
+        refused.err
+    );
     works(&place, &["--net", "loopback"], "(exec 3<>/dev/tcp/127.0.0.1/9) 2>&1 | grep -q refused && echo up", "up");
 }
 
@@ -240,7 +252,9 @@ fn without_namespaces(place: &Place, args: &[&str]) -> Output {
     let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
     let mut outer = std::process::Command::new("unshare");
     outer.args(["--user", "--map-root-user", "sh", "-c", line, "sh", BINARY]).args(args).current_dir(place.work());
-    outer.env_clear().envs(command.env("XDG_DATA_HOME", place.home().join("data")).get_envs().filter_map(|(k, v)| Some((k, v?))));
+    outer
+        .env_clear()
+        .envs(command.env("XDG_DATA_HOME", place.home().join("data")).get_envs().filter_map(|(k, v)| Some((k, v?))));
     place.run_with(outer, "")
 }
 
@@ -249,7 +263,9 @@ fn what_cannot_be_had_is_refused_and_says_what_to_do() {
     let place = Place::new();
     let refused = without_namespaces(&place, &["sandbox", "--", "touch", "x"]);
     assert!(refused.code == 8 && refused.err.contains("user.max_user_namespaces"), "{} {}", refused.code, refused.err);
-    let script = place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch x\" } }]\n[[step]]\ntext = \"done\"\n");
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch x\" } }]\n[[step]]\ntext = \"done\"\n",
+    );
     let base = ["run", "--in-place", "--approval", "auto", "--yes", "--script", script.as_str(), "go"];
     let asked = without_namespaces(&place, &[&base[..], &["--sandbox", "workspace-write"]].concat());
     assert!(asked.code == 8 && asked.err.contains("not available"), "{} {}", asked.code, asked.err);

@@ -25,7 +25,9 @@ pub(super) fn hint(output: &str, level: Level, net: &NetPolicy, refused: &[Strin
     }
     if has(&["read-only file system", "os error 30", "erofs"]) {
         let what = match level {
-            Level::ReadOnly => "the sandbox only lets commands look (`--sandbox workspace-write` lets them change files)",
+            Level::ReadOnly => {
+                "the sandbox only lets commands look (`--sandbox workspace-write` lets them change files)"
+            }
             Level::WorkspaceWrite => {
                 "the sandbox lets commands write in the workspace, in /tmp and in tool caches; names that run later \
                  or steer agents are not writable. Further paths can be granted with the setting `sandbox.write`"

@@ -192,7 +192,8 @@ pub(super) fn clean_host(text: &str) -> Option<String> {
     }
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    let labels = !name.is_empty() && name.len() <= 253 && name.split('.').all(|label| !label.is_empty() && label.len() <= 63);
+    let labels =
+        !name.is_empty() && name.len() <= 253 && name.split('.').all(|label| !label.is_empty() && label.len() <= 63);
     // `127.1`, `0x7f.1` and `2130706433` are addresses to some resolvers.
     let last = name.rsplit('.').next().unwrap_or_default();
     let numeric = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
@@ -271,7 +272,8 @@ mod tests {
         for text in ["off", "loopback", "open", "registries", "allow:a.b,*.c.d:1,[::1]:80", "allow:registries,a.b"] {
             assert_eq!(text.parse::<NetPolicy>().expect(text).to_string(), text);
         }
-        for text in ["", "on", "allow:", "allow:a b", "allow:*.1.2.3.4", "allow:x:99999", "allow:*.com", "allow:0x7f.1"] {
+        for text in ["", "on", "allow:", "allow:a b", "allow:*.1.2.3.4", "allow:x:99999", "allow:*.com", "allow:0x7f.1"]
+        {
             assert!(text.parse::<NetPolicy>().is_err(), "{text}");
         }
         let policy: NetPolicy = "registries".parse().expect("a policy");
@@ -281,8 +283,22 @@ mod tests {
     #[test]
     fn addresses_of_this_machine_and_its_neighbours_are_not_public() {
         for text in [
-            "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
-            "::1", "::ffff:127.0.0.1", "fe80::1", "fd00::1", "::", "224.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::",
+            "127.0.0.1",
+            "127.8.8.8",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "::1",
+            "::ffff:127.0.0.1",
+            "fe80::1",
+            "fd00::1",
+            "::",
+            "224.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
         ] {
             assert!(!is_public(text.parse().expect(text)), "{text}");
         }

@@ -68,7 +68,8 @@ impl SandboxPlan {
         protect.extend(git.iter().flat_map(|git| git_names(git, Path::new(""))));
         let boxes = self.data_dir.join("boxes");
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
-        let journal = boxes.join(format!("{}.list", &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]));
+        let journal =
+            boxes.join(format!("{}.list", &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]));
         let ready = crate::private::create_dir(&boxes).is_ok();
         Spec {
             root: self.root.clone(),
@@ -202,7 +203,8 @@ fn git_names(base: &Path, git: &Path) -> Vec<Protected> {
     let mut names = vec![one("config", Protection::Frozen), one("hooks", Protection::Frozen)];
     names.extend(["config.worktree", "modules"].map(|name| one(name, Protection::FrozenIfPresent)));
     // A file of this name makes git read its settings elsewhere.
-    let common = if base.join(git).join("commondir").exists() { Protection::FrozenIfPresent } else { Protection::Banned };
+    let common =
+        if base.join(git).join("commondir").exists() { Protection::FrozenIfPresent } else { Protection::Banned };
     names.push(one("commondir", common));
     if !git.as_os_str().is_empty() {
         names.push(Protected { base: base.to_owned(), name: git.to_owned(), how: Protection::Pinned });
@@ -247,8 +249,19 @@ fn host_keys() -> Vec<PathBuf> {
 }
 
 /// Built, fetched or git's own: large, and not where people keep their keys.
-const NOT_LOOKED_INTO: &[&str] =
-    &[".git", "node_modules", "target", ".venv", "venv", "__pycache__", "dist", "build", ".tox", ".mypy_cache", "vendor"];
+const NOT_LOOKED_INTO: &[&str] = &[
+    ".git",
+    "node_modules",
+    "target",
+    ".venv",
+    "venv",
+    "__pycache__",
+    "dist",
+    "build",
+    ".tox",
+    ".mypy_cache",
+    "vendor",
+];
 
 /// Covered also while they are absent: what runs on the user's machine later, and what tells agents what to do.
 const FROZEN: &[&str] = &[

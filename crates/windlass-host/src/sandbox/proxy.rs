@@ -227,7 +227,8 @@ mod tests {
     async fn one_host_passes_and_the_next_is_refused_and_told() {
         let port = echo().await;
         let policy = format!("allow:127.0.0.1:{port}");
-        let plain = format!("GET http://127.0.0.1:{port}/a?b HTTP/1.1\r\nHost: evil\r\nProxy-Authorization: x\r\nX: y\r\n\r\n");
+        let plain =
+            format!("GET http://127.0.0.1:{port}/a?b HTTP/1.1\r\nHost: evil\r\nProxy-Authorization: x\r\nX: y\r\n\r\n");
         let (answer, refused) = ask(&policy, &plain).await;
         assert_eq!(answer, format!("GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nX: y\r\n\r\n"));
         assert!(refused.is_empty());
@@ -243,7 +244,8 @@ mod tests {
     async fn a_name_that_leads_to_this_machine_is_refused() {
         let port = echo().await;
         // A rule for the port of any name below a domain; the name is this machine.
-        let (answer, refused) = ask("allow:localhost.example", &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n")).await;
+        let (answer, refused) =
+            ask("allow:localhost.example", &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n")).await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert_eq!(refused, ["localhost"]);
         let wish = Wish { host: "localhost".into(), port, head: Vec::new(), tunnel: true };

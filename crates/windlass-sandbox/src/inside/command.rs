@@ -66,7 +66,9 @@ pub(crate) fn start(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3]) -> 
         None => {
             drop(said);
             let report = match First::new(terms).and_then(|first| first.run(launch, standard)) {
-                Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
+                Ok((status, limits)) => {
+                    [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat()
+                }
                 Err(err) => [vec![1], err.to_string().into_bytes()].concat(),
             };
             let _ = (&says).write_all(&report);
@@ -147,13 +149,7 @@ impl<'a> First<'a> {
         self.watch(child, &listener, &ours, inbox)
     }
     /// Follows the command to its end; then this process may end, and with it all that is left.
-    fn watch(
-        &mut self,
-        child: i32,
-        listener: &OwnedFd,
-        ours: &UnixStream,
-        mut inbox: Inbox,
-    ) -> io::Result<(i32, u32)> {
+    fn watch(&mut self, child: i32, listener: &OwnedFd, ours: &UnixStream, mut inbox: Inbox) -> io::Result<(i32, u32)> {
         let mut look = Instant::now() + LOOK_AT_MEMORY;
         let mut listening = true;
         loop {

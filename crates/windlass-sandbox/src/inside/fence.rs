@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, Scope,
+    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, Scope,
 };
 
 use crate::spec::{Access, Net, Spec, Tier};
@@ -23,7 +23,8 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
         .handle_access(handled)
         .map_err(io::Error::other)?;
     // With the network of this machine its abstract sockets are named there; signals stay inside in any case.
-    let scope = if spec.net == Net::Open && spec.tier == Tier::Full { Scope::Signal.into() } else { Scope::from_all(VERSION) };
+    let scope =
+        if spec.net == Net::Open && spec.tier == Tier::Full { Scope::Signal.into() } else { Scope::from_all(VERSION) };
     let mut rules = ruleset.scope(scope).map_err(io::Error::other)?.create().map_err(io::Error::other)?;
     let look = AccessFs::from_read(VERSION);
     match spec.tier {
@@ -32,7 +33,8 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
             for place in ["/tmp", "/dev/shm"] {
                 rules = allow(rules, Path::new(place), handled)?;
             }
-            rules = allow(rules, Path::new("/dev"), look | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev)?;
+            rules =
+                allow(rules, Path::new("/dev"), look | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev)?;
             for cache in &spec.caches {
                 rules = allow(rules, cache, handled)?;
             }
@@ -59,11 +61,7 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
     Ok(rules.into())
 }
 
-fn allow(
-    rules: RulesetCreated,
-    place: &Path,
-    access: landlock::BitFlags<AccessFs>,
-) -> io::Result<RulesetCreated> {
+fn allow(rules: RulesetCreated, place: &Path, access: landlock::BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     // What is not there can be neither read nor written.
     let Ok(handle) = PathFd::new(place) else { return Ok(rules) };
     let access = if place.is_dir() { access } else { access & AccessFs::from_file(VERSION) };
@@ -72,7 +70,26 @@ fn allow(
 
 /// What may be read everywhere: the system's programs, libraries and settings.
 const SYSTEM: &[&str] = &[
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/dev/urandom",
-    "/dev/random", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/mounts",
-    "/proc/sys", "/proc/version", "/proc/loadavg", "/proc/uptime", "/sys/devices/system",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/opt",
+    "/nix/store",
+    "/dev/urandom",
+    "/dev/random",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/filesystems",
+    "/proc/mounts",
+    "/proc/sys",
+    "/proc/version",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/sys/devices/system",
 ];

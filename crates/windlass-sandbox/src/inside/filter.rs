@@ -23,7 +23,10 @@ impl Filters {
         let mut denied: BTreeMap<i64, Vec<SeccompRule>> = DENIED.iter().map(|call| (*call, Vec::new())).collect();
         denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
         denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
-        denied.insert(libc::SYS_ioctl, [TIOCSTI, TIOCLINUX].map(|code| low(1, Op::Eq, code)).into_iter().collect::<io::Result<_>>()?);
+        denied.insert(
+            libc::SYS_ioctl,
+            [TIOCSTI, TIOCLINUX].map(|code| low(1, Op::Eq, code)).into_iter().collect::<io::Result<_>>()?,
+        );
         denied.insert(libc::SYS_socket, sockets(tier, net)?);
         if tier == Tier::Landlock {
             // Without a view of its own these reach files that Landlock does not watch over.

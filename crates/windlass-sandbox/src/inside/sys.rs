@@ -129,9 +129,8 @@ pub(crate) fn seccomp(program: &[libc::sock_filter], listen: bool) -> io::Result
     };
     let flags = if listen { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
     // SAFETY: the program lives until the call returns, and the kernel only reads it.
-    let result = checked(unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
-    })?;
+    let result =
+        checked(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) })?;
     // SAFETY: with the flag the result is a fresh handle.
     Ok(listen.then(|| unsafe { OwnedFd::from_raw_fd(result as RawFd) }))
 }

@@ -12,8 +12,21 @@ use super::sys;
 use crate::spec::{Access, Spec};
 
 /// Shown as they are, and not writable.
-const SYSTEM: &[&str] =
-    &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/sbin", "/snap", "/usr", "/sys/devices/system", "/sys/fs/cgroup"];
+const SYSTEM: &[&str] = &[
+    "/bin",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix",
+    "/opt",
+    "/sbin",
+    "/snap",
+    "/usr",
+    "/sys/devices/system",
+    "/sys/fs/cgroup",
+];
 /// Devices that hold nothing.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// Where the new root is built; any directory that exists will do, because it is covered only for this process.
@@ -145,7 +158,13 @@ pub(crate) fn attach_at(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Re
 fn empty_root() -> io::Result<OwnedFd> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for site in BUILDING_SITES {
-        match rustix::mount::mount("tmpfs", *site, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=16m") {
+        match rustix::mount::mount(
+            "tmpfs",
+            *site,
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            c"mode=0755,size=16m",
+        ) {
             Ok(()) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 return Ok(rustix::fs::open(*site, flags, Mode::empty())?);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_core::tool::{Effect, Touch};
+use windlass_core::tool::Effect;
 
 use super::Bench;
 use crate::process::ProcessTool;
@@ -44,7 +44,7 @@ fn a_program_is_serial_and_judged_as_a_command_whatever_it_says_of_itself() {
     let spec = bench.tools.get("mine").unwrap().spec().clone();
     assert!(!spec.parallel && spec.effect == Effect::Read);
     let touches = bench.touches("mine", json!({"a": 1})).unwrap();
-    assert_eq!(touches, [Touch::Execute { command: "'./run it' -x".into() }]);
+    assert_eq!(touches, [crate::process::execute("'./run it' -x".into())]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn python_runs_isolated_and_bounded() {
     );
     bench.check_start("python", json!({"code": "  "}), "Error [invalid_arguments]: `code` is empty");
     let touches = bench.touches("python", json!({"code": "print('a')"})).unwrap();
-    assert_eq!(touches, [Touch::Execute { command: r"python3 -I -c 'print('\''a'\'')'".into() }]);
+    assert_eq!(touches, [crate::process::execute(r"python3 -I -c 'print('\''a'\'')'".into())]);
 }
 
 #[test]
