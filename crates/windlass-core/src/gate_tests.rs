@@ -202,12 +202,31 @@ fn every_stage_says_what_it_says() {
         let stages: Vec<String> = explained.stages.into_iter().map(|stage| says(stage.says)).collect();
         format!("{} = {}", stages.join(" "), says(Some(explained.decision)))
     };
-    // Deny rules, ask rules, allow rules, floor, mode = decision.
-    assert_eq!(shown("src/a.rs", true), "- - allow - ask = allow");
-    assert_eq!(shown("docs/a.md", true), "- ask allow - ask = ask");
-    assert_eq!(shown("docs/law.md", true), "deny ask allow - ask = deny");
-    assert_eq!(shown(".vscode/x", true), "- - allow person ask = person");
-    assert_eq!(shown("/etc/x", false), "- - allow deny ask = deny");
+    // Deny rules, ask rules, allow rules, floor, mode, capability = decision.
+    assert_eq!(shown("src/a.rs", true), "- - allow - ask - = allow");
+    assert_eq!(shown("docs/a.md", true), "- ask allow - ask - = ask");
+    assert_eq!(shown("docs/law.md", true), "deny ask allow - ask - = deny");
+    assert_eq!(shown(".vscode/x", true), "- - allow person ask - = person");
+    assert_eq!(shown("/etc/x", false), "- - allow deny ask - = deny");
+}
+
+#[test]
+fn what_cannot_be_reached_is_not_tried() {
+    let judge = |reach: Reach, sandboxed: bool, host: &str| {
+        let gate = PermissionGate { mode: Mode::Auto, reach, ..PermissionGate::default() };
+        let touches = [Touch::Connect { host: host.into() }];
+        let place = Place { sandboxed, ..Place::default() };
+        gate.judge(&Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place })
+    };
+    let denied = judge(Reach::Nothing, true, "a.example");
+    assert_eq!((denied.verdict, denied.rule.as_str()), (Verdict::Deny, "sandbox: network"));
+    assert!(denied.reason.contains("--net allow:a.example"), "{}", denied.reason);
+    assert!(judge(Reach::Nothing, true, "localhost").reason.contains("--net loopback"));
+    assert_eq!(judge(Reach::Loopback, true, "127.0.0.1").verdict, Verdict::Allow);
+    assert_eq!(judge(Reach::Loopback, true, "a.example").verdict, Verdict::Deny);
+    assert_eq!(judge(Reach::Something, true, "a.example").verdict, Verdict::Allow);
+    // Without a sandbox there is nothing that would stop it but the question.
+    assert_eq!(judge(Reach::Nothing, false, "a.example").verdict, Verdict::Ask);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) fn hosts(simple: &Simple) -> Vec<String> {
         found.extend(words.iter().filter_map(|word| of_remote(word)));
     }
     if found.is_empty() && (fetches || calls) {
-        found.extend(bare(&words));
+        found.extend(bare(&words, fetches));
     }
     found.sort();
     found.dedup();
@@ -51,11 +51,14 @@ fn of_remote(word: &str) -> Option<String> {
     (word.contains('@') || host.contains('.')).then(|| plain_host(host))?
 }
 
-/// The first word that is neither an option nor the value of one.
-fn bare(words: &[&str]) -> Option<String> {
+/// The first word that is neither an option nor the value of one: a number is no host, and what follows a short option
+/// of a program that fetches is most likely a file.
+fn bare(words: &[&str], fetches: bool) -> Option<String> {
     let at = (0..words.len()).find(|&at| {
         let after_option = at > 0 && words[at - 1].starts_with('-') && words[at - 1].len() == 2;
-        !words[at].starts_with('-') && !after_option
+        let number = words[at].bytes().all(|byte| byte.is_ascii_digit());
+        let value = fetches && after_option;
+        !(words[at].starts_with('-') || number || value)
     })?;
     let word = words[at].split('/').next().unwrap_or_default();
     plain_host(word.rsplit('@').next().unwrap_or_default())

@@ -87,7 +87,7 @@ impl Tool for Program {
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
-            let input = args.to_string();
+            let input = format!("{args}\n");
             if input.len() > MAX_INPUT {
                 return Err(invalid(format!("the arguments are longer than {MAX_INPUT} bytes; pass a file instead")));
             }

@@ -28,8 +28,8 @@ pub(super) fn outside(root: &Path) -> Option<PathBuf> {
 fn points_back(git: &Path, root: &Path) -> bool {
     let text = crate::workspace::read_file(&git.join("config"), 64 << 10).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
-    let named = text.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim().strip_prefix('='));
-    named.last().and_then(|named| git.join(named.trim()).canonicalize().ok()).is_some_and(|named| named == root)
+    let mut named = text.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim().strip_prefix('='));
+    named.next_back().and_then(|named| git.join(named.trim()).canonicalize().ok()).is_some_and(|named| named == root)
 }
 
 fn line_of(path: &Path) -> Option<String> {
