@@ -14,22 +14,14 @@ use crate::settings::Settings;
 /// The word that makes this program the sandbox's helper.
 pub(crate) const HELPER: &str = "__sandbox-helper";
 
-/// What commands are held by.
-pub(crate) enum Held {
-    /// Nothing: somebody wrote so.
-    Not,
-    /// A sandbox.
-    By(Sandbox),
-}
-
-/// The sandbox for a workspace, with the environment its commands get.
+/// The sandbox for a workspace, with the environment its commands get; none where somebody wrote so.
 pub(crate) fn sandbox(
     settings: &Settings,
     root: &Path,
     hidden: Vec<String>,
     env: Vec<(OsString, OsString)>,
-) -> Result<Held, Failure> {
-    let Some(level) = level(settings)? else { return Ok(Held::Not) };
+) -> Result<Option<Sandbox>, Failure> {
+    let Some(level) = level(settings)? else { return Ok(None) };
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let places = &settings.places;
     let plan = SandboxPlan {
@@ -48,7 +40,7 @@ pub(crate) fn sandbox(
     let sandbox = Sandbox::new(plan, helper()?, env);
     // What was asked for by name is had or refused before the first token; the default waits for the first command.
     let named = settings.layers.get("sandbox.level").is_some();
-    Ok(Held::By(if named { sandbox.demanded() } else { sandbox }))
+    Ok(Some(if named { sandbox.demanded() } else { sandbox }))
 }
 
 /// This program, as the helper.

@@ -28,7 +28,7 @@ use windlass_providers::{
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan::ModelPlan;
-use crate::sandboxing::{self, Held};
+use crate::sandboxing;
 use crate::settings::Settings;
 
 /// The largest script or certificate file.
@@ -69,8 +69,8 @@ pub(crate) fn engine(
     let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone())?;
     let place = InPlace::new(root.clone(), env);
     let place = match held {
-        Held::By(sandbox) => place.sandboxed(Arc::new(sandbox)),
-        Held::Not => place,
+        Some(sandbox) => place.sandboxed(Arc::new(sandbox)),
+        None => place,
     };
     let engine = Engine::builder()
         .runtime(Arc::new(native))

@@ -7,12 +7,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::message::{ArtifactRef, ErrorCategory};
-use windlass_core::tool::{Effect, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-use windlass_core::workspace::{Command, Finished, JobId, ProcessEnd, ProcessError, Watch};
+use windlass_core::message::ErrorCategory;
+use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::{Command, JobId, ProcessEnd, ProcessError};
 
 use crate::args::{invalid, parse, spec};
 use crate::line;
+use crate::ran;
 
 /// Seconds a command may take when it does not say, and at most.
 const DEFAULT_TIMEOUT: u64 = 120;
@@ -141,45 +142,8 @@ fn refuse_outside(ctx: &ToolCtx<'_>, workdir: &str) -> Result<(), ToolFailure> {
 }
 
 async fn run(command: Command, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
-    let limit = command.timeout.as_secs();
-    let progress = |text: &str| ctx.voice.progress(text);
-    let watch = Watch { progress: &progress, cancel: ctx.cancel.clone(), artifacts: Some(ctx.artifacts.as_ref()) };
-    let finished = ctx.processes.run(command, watch).await.map_err(failed)?;
-    Ok(output(finished, limit))
-}
-
-fn output(finished: Finished, limit: u64) -> ToolOutput {
-    let command = Some(RanCommand::from(&finished));
-    let said = if finished.output.trim().is_empty() { "[no output]".to_owned() } else { finished.output };
-    let (failed, text) = match finished.end {
-        ProcessEnd::Exited { code: 0 } => (None, said),
-        ProcessEnd::Exited { code } => (Some(ErrorCategory::Exception), format!("exit code {code}\n{said}")),
-        ProcessEnd::Signalled { signal } => {
-            (Some(ErrorCategory::Exception), format!("ended by signal {signal}\n{said}"))
-        }
-        ProcessEnd::TimedOut => {
-            let text = format!(
-                "timed out after {limit} s and was ended with everything it started; raise timeout_s (at most {MAX_TIMEOUT}) or use `background`. Output until then:\n{said}"
-            );
-            (Some(ErrorCategory::Timeout), text)
-        }
-        ProcessEnd::Cancelled => (
-            Some(ErrorCategory::Interrupted),
-            format!("cancelled; it may have done part of its work. Output until then:\n{said}"),
-        ),
-    };
-    let text = match &finished.artifact {
-        Some(stored) => format!("{text}\n{}", all_of_it(stored, finished.total_bytes)),
-        None => text,
-    };
-    ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
-}
-
-/// Where the output is that does not fit in an answer.
-fn all_of_it(stored: &ArtifactRef, total: u64) -> String {
-    let (id, bytes) = (&stored.id, stored.bytes);
-    let what = if bytes < total { format!("the first {bytes} of {total} bytes") } else { format!("all {bytes} bytes") };
-    format!("[{what} are stored; read_file with path \"artifact:{id}\" reads them by range]")
+    let late = format!("raise timeout_s (at most {MAX_TIMEOUT}) or use `background`");
+    ran::run(command, &late, ctx).await
 }
 
 fn poll(job: &JobId, offset: u64, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {

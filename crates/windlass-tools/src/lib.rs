@@ -28,6 +28,7 @@ mod notes;
 mod place;
 mod process;
 mod python;
+mod ran;
 mod read_file;
 mod seen;
 mod write_file;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-use windlass_core::workspace::{Command, Finished, ProcessEnd, Watch};
+use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::workspace::Command;
 
 use crate::args::invalid;
+use crate::ran;
 
 /// Bytes of output kept for the model; under the cap at which the engine would store it away.
 const KEEP: usize = 40_000;
@@ -19,6 +20,8 @@ const KEEP: usize = 40_000;
 const MAX_NAME: usize = 64;
 /// One argument of a program is not longer than this; the JSON travels in the shell's line.
 const MAX_INPUT: usize = 1 << 20;
+/// What to do when its time was up.
+const LATE: &str = "give it less to do, or a person raises its `timeout_s` in the configuration";
 
 /// What a person says about a program that is a tool.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,7 +95,7 @@ impl Tool for Program {
                 return Err(invalid(format!("the arguments are longer than {MAX_INPUT} bytes; pass a file instead")));
             }
             let command = Command { input: Some(input.into_bytes()), ..command(self.line.clone(), self.timeout) };
-            let output = run_command(command, &ctx).await?;
+            let output = ran::run(command, LATE, &ctx).await?;
             Ok(if output.failed.is_none() { answer(output) } else { output })
         })
     }
@@ -120,37 +123,6 @@ pub(crate) fn execute(line: String) -> Touch {
 /// A line in the workspace itself.
 pub(crate) fn command(line: String, timeout: Duration) -> Command {
     Command { line, workdir: String::new(), timeout, keep: KEEP, input: None }
-}
-
-/// Runs a command to its end and says how that went.
-pub(crate) async fn run_command(command: Command, ctx: &ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
-    let timeout = command.timeout;
-    let progress = |text: &str| ctx.voice.progress(text);
-    let watch = Watch { progress: &progress, cancel: ctx.cancel.clone(), artifacts: Some(ctx.artifacts.as_ref()) };
-    let finished = ctx.processes.run(command, watch).await;
-    let finished = finished.map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.0))?;
-    Ok(output(finished, timeout))
-}
-
-fn output(finished: Finished, timeout: Duration) -> ToolOutput {
-    let command = Some(RanCommand::from(&finished));
-    let said = if finished.output.trim().is_empty() { "[no output]".to_owned() } else { finished.output };
-    let (failed, text) = match finished.end {
-        ProcessEnd::Exited { code: 0 } => (None, said),
-        ProcessEnd::Exited { code } => (Some(ErrorCategory::Exception), format!("exit code {code}\n{said}")),
-        ProcessEnd::Signalled { signal } => {
-            (Some(ErrorCategory::Exception), format!("ended by signal {signal}\n{said}"))
-        }
-        ProcessEnd::TimedOut => {
-            let seconds = timeout.as_secs_f64();
-            (Some(ErrorCategory::Timeout), format!("timed out after {seconds} s. Output until then:\n{said}"))
-        }
-        ProcessEnd::Cancelled => (
-            Some(ErrorCategory::Interrupted),
-            format!("cancelled; it may have done part of its work. Output until then:\n{said}"),
-        ),
-    };
-    ToolOutput { text, failed, artifact: finished.artifact, command, ..ToolOutput::default() }
 }
 
 /// A text as one word for the shell; a word of plain characters as it is.

@@ -12,7 +12,8 @@ use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSp
 use windlass_core::workspace::ProcessEnd;
 
 use crate::args::{invalid, parse, spec};
-use crate::process::{command, execute, quoted, run_command};
+use crate::process::{command, execute, quoted};
+use crate::ran;
 
 /// Seconds a snippet may take when it does not say, and at most.
 const DEFAULT_TIMEOUT: u64 = 60;
@@ -76,7 +77,8 @@ impl Tool for Python {
         Box::pin(async move {
             let args: Args = parse(args)?;
             let seconds = args.timeout_s.unwrap_or(DEFAULT_TIMEOUT).clamp(1, MAX_TIMEOUT);
-            let output = run_command(command(args.line()?, Duration::from_secs(seconds)), &ctx).await?;
+            let late = format!("raise timeout_s (at most {MAX_TIMEOUT})");
+            let output = ran::run(command(args.line()?, Duration::from_secs(seconds)), &late, &ctx).await?;
             let ended = output.command.as_ref().map(|command| command.end);
             if ended == Some(ProcessEnd::Exited { code: 127 }) && output.text.contains("python3") {
                 let text = "there is no python3 here; use bash or the calculator, or ask the person to install it";

@@ -15,7 +15,7 @@ use crate::args::SandboxArgs;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::safe::plain;
-use crate::sandboxing::{self, Held};
+use crate::sandboxing;
 use crate::settings::Settings;
 use crate::{exit, plan};
 
@@ -31,7 +31,7 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
     let tools = windlass_tools::all();
     let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
     let hidden = settings.gate(Mode::Ask, &names)?.hidden_paths();
-    let Held::By(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env)? else {
+    let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env)? else {
         return Err(Failure::usage("`full` means no sandbox at all").hint("start the program itself instead"));
     };
     let dir = match &args.cd {

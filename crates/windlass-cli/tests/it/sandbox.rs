@@ -223,6 +223,25 @@ fn a_refused_connection_is_an_event_and_a_hint() {
 }
 
 #[test]
+fn a_service_that_listens_in_the_workspace_is_not_reached() {
+    needs("python3");
+    let place = Place::new();
+    let path = place.work().canonicalize().unwrap().join("service.sock");
+    let _service = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    place.write(
+        "knock.py",
+        "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect('service.sock')\nprint('in')\n",
+    );
+    fails(&place, &[], "python3 knock.py");
+    // One that nobody listens at is a file like any other, and their own they can use.
+    std::os::unix::net::UnixListener::bind(place.work().join("old.sock")).unwrap();
+    let own = "import os,socket\nos.unlink('old.sock')\na=socket.socket(socket.AF_UNIX)\na.bind('old.sock')\na.listen()\n\
+               b=socket.socket(socket.AF_UNIX)\nb.connect('old.sock')\nprint('own')\n";
+    place.write("own.py", own);
+    works(&place, &[], "python3 own.py", "own");
+}
+
+#[test]
 fn what_a_killed_engine_started_and_placed_goes() {
     let place = Place::new();
     let mut command = place.command(&["sandbox", "--", "bash", "-c", "echo up; sleep 987654 & wait"]);

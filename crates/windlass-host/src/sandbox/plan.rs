@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{glob_match, is_credential};
@@ -212,9 +213,9 @@ fn git_names(base: &Path, git: &Path) -> Vec<Protected> {
     names
 }
 
-/// Credentials in the workspace, and what rules forbid to read, as far as a short look finds them.
+/// Credentials in the workspace, what rules forbid to read, and sockets of services, as far as a short look finds them.
 fn secrets_in(root: &Path, hidden: &[String]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let (mut found, mut listening) = (Vec::new(), None);
     let mut folders = std::collections::VecDeque::from([(root.to_owned(), 0)]);
     let mut left = MAX_LOOKED_AT;
     while let Some((folder, depth)) = folders.pop_front() {
@@ -232,7 +233,9 @@ fn secrets_in(root: &Path, hidden: &[String]) -> Vec<PathBuf> {
             let forbidden = hidden.iter().any(|pattern| glob_match(pattern.trim_end_matches('/'), &relative));
             // `secrets` and `credentials` as folders hold source code as often as not.
             let secret = is_credential(&name) && !(kind.is_dir() && matches!(&*name, "secrets" | "credentials"));
-            if forbidden || secret {
+            // A service outside that listens here would do what a command asks of it.
+            let mut service = || kind.is_socket() && listening.get_or_insert_with(Listening::now).at(&path);
+            if forbidden || secret || service() {
                 found.push(path);
             } else if kind.is_dir() && depth < MAX_DEPTH && !NOT_LOOKED_INTO.contains(&&*name) {
                 folders.push_back((path, depth + 1));
@@ -240,6 +243,22 @@ fn secrets_in(root: &Path, hidden: &[String]) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The sockets that somebody on this machine has bound, by the names they were given.
+struct Listening(Vec<String>);
+
+impl Listening {
+    fn now() -> Self {
+        let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let name = |line: &str| line.split_whitespace().nth(7).filter(|name| !name.starts_with('@')).map(str::to_owned);
+        Self(text.lines().skip(1).filter_map(name).collect())
+    }
+
+    /// Whether one of them may be this: a name that is not absolute was bound from some directory or other.
+    fn at(&self, path: &Path) -> bool {
+        self.0.iter().any(|name| Path::new(name) == path || (!name.starts_with('/') && path.ends_with(name)))
+    }
 }
 
 /// The private keys of this machine's own services.
