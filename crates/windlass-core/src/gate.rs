@@ -322,7 +322,9 @@ impl PermissionGate {
     /// Whether a command line changes nothing and reads nothing that is kept back.
     fn only_looks(&self, proposal: &Proposal<'_>) -> bool {
         let kept_back = !self.hidden_paths().is_empty();
-        let free = |simple: &Simple| !(kept_back && simple.walks);
+        // What git runs is for the repository to say, so without a sandbox it does more than look.
+        let held = |simple: &Simple| proposal.place.sandboxed || simple.name() != "git";
+        let free = |simple: &Simple| !(kept_back && simple.walks) && held(simple);
         proposal.by_command()
             && proposal.touches.iter().all(|touch| match touch {
                 Touch::Execute { script, .. } => {

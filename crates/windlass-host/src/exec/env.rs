@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use windlass_core::gate::keeps_secret;
 
 /// Set by git for its hooks; a child that inherited them would work on another repository than its own.
-const GIT_PLACES: [&str; 7] = [
+const GIT_PLACES: [&str; 8] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -14,6 +14,8 @@ const GIT_PLACES: [&str; 7] = [
     "GIT_COMMON_DIR",
     "GIT_NAMESPACE",
     "GIT_PREFIX",
+    // Its keys look like secrets and do not come along, and without them it is an error.
+    "GIT_CONFIG_COUNT",
 ];
 
 /// Nobody sits at the child's terminal: no pager, no editor, no prompt, no colour.

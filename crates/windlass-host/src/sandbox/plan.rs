@@ -58,9 +58,13 @@ impl SandboxPlan {
         let mut shown = Shown { root: &self.root, read: BTreeSet::new(), caches: BTreeSet::new() };
         if let Some(home) = &home {
             shown.add_home(home);
-            shown.add_programs(home, env);
         }
+        shown.add_programs(home.as_deref(), env);
         shown.add_variables(env, home.as_deref());
+        if self.net == NetPolicy::Open {
+            // Where names are resolved is often said by a file that the system makes anew at every start.
+            shown.add_read(Path::new("/etc/resolv.conf"));
+        }
         shown.read.extend(self.read.iter().filter_map(|path| path.canonicalize().ok()));
         let git = gitdir::outside(&self.root);
         let mut write: Vec<PathBuf> = self.write.iter().filter_map(|path| path.canonicalize().ok()).collect();
@@ -124,17 +128,25 @@ impl Shown<'_> {
         }
     }
 
-    /// Programs are looked up in the user's own `PATH`; what lies below the home is shown with what belongs to it.
-    fn add_programs(&mut self, home: &Path, env: &[(OsString, OsString)]) {
+    /// Programs are looked up in the user's own `PATH`; what is not shown anyway is, with what belongs to it: the
+    /// folder of a tool below the home, or what lies around a `bin` elsewhere.
+    fn add_programs(&mut self, home: Option<&Path>, env: &[(OsString, OsString)]) {
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_default();
         for folder in std::env::split_paths(&path).filter(|folder| folder.is_absolute()) {
             let Ok(folder) = folder.canonicalize() else { continue };
-            let Ok(below) = folder.strip_prefix(home) else { continue };
-            let first = below.components().next().map(|first| home.join(first));
-            let own = first.filter(|first| {
-                let name = first.file_name().unwrap_or_default().to_string_lossy();
-                name.starts_with('.') && !matches!(&*name, ".config" | ".local" | ".cache")
-            });
+            if ALWAYS_SHOWN.iter().any(|place| folder.starts_with(place)) {
+                continue;
+            }
+            let own = match home.and_then(|home| Some((home, folder.strip_prefix(home).ok()?))) {
+                Some((home, below)) => below.components().next().map(|first| home.join(first)).filter(|first| {
+                    let name = first.file_name().unwrap_or_default().to_string_lossy();
+                    name.starts_with('.') && !matches!(&*name, ".config" | ".local" | ".cache")
+                }),
+                None => {
+                    let around = folder.parent().filter(|around| around.components().count() > 2);
+                    around.filter(|_| folder.ends_with("bin") || folder.ends_with("sbin")).map(Path::to_path_buf)
+                }
+            };
             self.add_read(&own.unwrap_or(folder));
         }
     }
@@ -157,6 +169,7 @@ impl Shown<'_> {
     fn add_read(&mut self, path: &Path) {
         if let Ok(path) = path.canonicalize()
             && self.fits(&path)
+            && !ALWAYS_SHOWN.iter().any(|place| path.starts_with(place))
         {
             self.read.insert(path);
         }
@@ -266,6 +279,9 @@ fn host_keys() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/etc/ssh").into_iter().flatten().flatten().take(200);
     entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with("_key")).collect()
 }
+
+/// Shown to every command (see the view of the sandbox).
+const ALWAYS_SHOWN: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/nix", "/opt", "/sbin", "/snap", "/usr"];
 
 /// Built, fetched or git's own: large, and not where people keep their keys.
 const NOT_LOOKED_INTO: &[&str] = &[

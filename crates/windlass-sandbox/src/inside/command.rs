@@ -258,7 +258,7 @@ fn memory() -> u64 {
         let (_, resident, shared) = (numbers.next()?, numbers.next()?, numbers.next()?);
         Some(resident.saturating_sub(shared))
     };
-    processes().filter_map(pages).sum::<u64>().saturating_mul(4096)
+    processes().filter_map(pages).sum::<u64>().saturating_mul(rustix::param::page_size() as u64)
 }
 
 /// Ends all children, and theirs as they come here, until none is left.
