@@ -229,6 +229,8 @@ pub struct Command {
     pub keep: usize,
     /// What it reads from standard input; nothing when absent.
     pub input: Option<Vec<u8>>,
+    /// It was let through because it only looks, and is held to it where the kernel can.
+    pub looks: bool,
 }
 
 /// How to follow a command.

@@ -112,7 +112,7 @@ impl HostProcesses {
         let dir = self.root.resolve(if command.workdir.is_empty() { "." } else { &command.workdir });
         let dir = dir.map_err(|err| ProcessError(format!("cannot start a command there: {err}")))?;
         let argv = [self.shell.clone().into_os_string(), "-c".into(), command.line.clone().into()];
-        start_inside(inside, &argv, &self.root.root().join(dir.path), command.input.clone())
+        start_inside(inside, &argv, &self.root.root().join(dir.path), command)
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {

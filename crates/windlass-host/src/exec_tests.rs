@@ -24,7 +24,14 @@ fn fixture() -> Fixture {
 }
 
 fn command(line: &str) -> Command {
-    Command { line: line.into(), workdir: String::new(), timeout: Duration::from_secs(20), keep: 50_000, input: None }
+    Command {
+        line: line.into(),
+        workdir: String::new(),
+        timeout: Duration::from_secs(20),
+        keep: 50_000,
+        input: None,
+        looks: false,
+    }
 }
 
 impl Fixture {

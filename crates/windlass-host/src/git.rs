@@ -174,7 +174,7 @@ async fn ask(
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
     let line = format!("{GUARDED}{line}");
-    let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep, input: None };
+    let command = Command { line, workdir: String::new(), timeout: TIMEOUT, keep, input: None, looks: false };
     let watch = Watch { progress: &|_| {}, cancel: cancel.clone(), artifacts: None };
     let finished = processes.run(command, watch).await.map_err(|err| GitError::Failed(err.0))?;
     match finished.end {

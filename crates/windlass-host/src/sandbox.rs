@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
-use windlass_sandbox::{Opened, Session, Tier};
+use windlass_sandbox::{Access, Opened, Session, Tier};
 
 pub use self::net::{HostRule, NetPolicy};
 pub use self::plan::{Level, SandboxPlan};
@@ -106,7 +106,7 @@ impl Sandbox {
     pub async fn run(&self, argv: &[OsString], dir: &Path, standard: Standard) -> Result<Ended, SandboxError> {
         let inside = self.inside()?;
         let (done, ended) = tokio::sync::oneshot::channel();
-        let child = inside.start(argv, dir, standard, move |result| drop(done.send(result)))?;
+        let child = inside.start(argv, dir, Access::Write, standard, move |result| drop(done.send(result)))?;
         let ended = ended.await.unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
         drop(child);
         ended
@@ -207,10 +207,11 @@ impl Inside {
         &self,
         argv: &[OsString],
         dir: &Path,
+        access: Access,
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session.start(argv, &self.env, dir, standard, done)
+        self.session.start(argv, &self.env, dir, access, standard, done)
     }
 }
 

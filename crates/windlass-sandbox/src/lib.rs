@@ -2,7 +2,7 @@
 //! session, a view of the file system with namespaces of its own, and starts every command from it. [`Session`] is the
 //! engine's side. What a sandbox is to be is a [`Spec`].
 //!
-//! All unsafe code of the product that has to do with processes is in `inside/sys.rs`. This crate decides nothing
+//! What is unsafe is in `inside/sys.rs`, one system call a function, and one more in `probe.rs`. This crate decides nothing
 //! about what is allowed: it makes what it is told, or says why it cannot.
 #![cfg_attr(target_os = "linux", allow(unsafe_code))]
 

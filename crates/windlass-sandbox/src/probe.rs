@@ -1,9 +1,13 @@
 //! What this kernel offers, found by trying it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::session::{Helper, SandboxError, Session, Standard};
 use crate::spec::{Access, Limits, Net, Spec, Tier};
+
+/// How long a program that does nothing may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What can be had here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +59,8 @@ fn one_run(helper: &Helper, folder: &Path, tier: Tier) -> Result<(), SandboxErro
     let standard = Standard { input: null()?, output: null()?, error: null()? };
     let (done, ended) = std::sync::mpsc::channel();
     let argv = ["/bin/sh".into(), "-c".into(), ":".into()];
-    let child = session.start(&argv, &[], folder, standard, move |result| drop(done.send(result)))?;
-    let ended = ended.recv().unwrap_or_else(|_| Err(SandboxError::Gone("no answer".to_owned())))?;
+    let child = session.start(&argv, &[], folder, Access::Write, standard, move |result| drop(done.send(result)))?;
+    let ended = ended.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(SandboxError::Gone("no answer".to_owned())))?;
     drop(child);
     match ended.status.success() {
         true => Ok(()),

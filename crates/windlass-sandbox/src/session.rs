@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -14,11 +14,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use crate::spec::{LimitsHit, Spec};
+use crate::spec::{Access, LimitsHit, Spec};
 use crate::wire::{Inbox, Launch, Report, Request, send};
 
 /// How long the helper may take to build the view.
 const BUILD_TIME: Duration = Duration::from_secs(10);
+/// How long the helper may take to read a command.
+const SEND_TIME: Duration = Duration::from_secs(10);
 /// How long it may take to end everything and clean up, before it is left to do so alone.
 const TIDY_TIME: Duration = Duration::from_secs(2);
 
@@ -60,6 +62,8 @@ pub struct Session(Arc<Shared>);
 
 struct Shared {
     control: UnixStream,
+    /// Held while a frame is sent: two must not be mixed.
+    sending: Mutex<()>,
     waiting: Mutex<Waiting>,
     next: AtomicU32,
     /// Ends when the helper has cleaned up.
@@ -121,6 +125,7 @@ impl Session {
         control.set_read_timeout(Some(BUILD_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
         let ready = first_report(&control, &mut inbox)?;
         control.set_read_timeout(None).map_err(|err| unavailable("the sandbox helper", err))?;
+        control.set_write_timeout(Some(SEND_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
         let port = match ready {
             Report::Ready { port } => port,
             Report::Unavailable { why } => return Err(SandboxError::Unavailable(why)),
@@ -131,7 +136,7 @@ impl Session {
         let reading = control.try_clone().map_err(|err| unavailable("no handle is left", err))?;
         let (tidy, tidied) = mpsc::channel();
         let (waiting, tidied) = (Mutex::new(Some(HashMap::new())), Mutex::new(tidied));
-        let shared = Arc::new(Shared { control, waiting, next: AtomicU32::new(1), tidied });
+        let shared = Arc::new(Shared { control, sending: Mutex::new(()), waiting, next: AtomicU32::new(1), tidied });
         let hears = Arc::downgrade(&shared);
         std::thread::Builder::new()
             .name("windlass-sandbox".into())
@@ -140,13 +145,14 @@ impl Session {
         Ok(Opened { session: Self(shared), listener })
     }
 
-    /// Starts a command; `done` is called once, from another thread, when it has ended and everything it started is
+    /// Starts a command, which may change things or only look; `done` is called once, from another thread, when it has ended and everything it started is
     /// gone, or when it could not be started.
     pub fn start(
         &self,
         argv: &[OsString],
         env: &[(OsString, OsString)],
         dir: &Path,
+        access: Access,
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<Child, SandboxError> {
@@ -157,6 +163,7 @@ impl Session {
             argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
             env: env.iter().map(pair).collect(),
             dir: dir.as_os_str().as_bytes().to_vec(),
+            access,
         };
         {
             let mut waiting = self.0.waiting();
@@ -166,7 +173,7 @@ impl Session {
             waiting.insert(id, Box::new(done));
         }
         let handles = [standard.input.as_fd(), standard.output.as_fd(), standard.error.as_fd()];
-        if let Err(err) = send(self.0.control.as_fd(), &Request::Run(Box::new(launch)).encode(), &handles) {
+        if let Err(err) = self.0.send(&Request::Run(Box::new(launch)), &handles) {
             if let Some(waiting) = self.0.waiting().as_mut() {
                 waiting.remove(&id);
             }
@@ -189,11 +196,16 @@ impl Child {
 
     fn signal(&self, signal: i32) {
         // A helper that is gone has taken the command with it.
-        let _ = send(self.session.0.control.as_fd(), &Request::Signal { id: self.id, signal }.encode(), &[]);
+        let _ = self.session.0.send(&Request::Signal { id: self.id, signal }, &[]);
     }
 }
 
 impl Shared {
+    fn send(&self, request: &Request, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let _alone = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        send(self.control.as_fd(), &request.encode(), handles)
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

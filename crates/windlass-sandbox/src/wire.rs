@@ -10,6 +10,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
+use crate::spec::Access;
+
 /// The longest frame: an environment and a command line at their largest.
 const MAX_FRAME: usize = 8 << 20;
 /// Handles that come with one frame, at most.
@@ -25,7 +27,7 @@ pub(crate) enum Request {
 }
 
 /// A command to start.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) id: u32,
     /// The program, by path or by name, and its words.
@@ -33,6 +35,8 @@ pub(crate) struct Launch {
     /// `NAME=value`.
     pub(crate) env: Vec<Vec<u8>>,
     pub(crate) dir: Vec<u8>,
+    /// Whether it may change what the sandbox lets be changed, or only looks.
+    pub(crate) access: Access,
 }
 
 /// What the supervisor says.
@@ -58,6 +62,7 @@ impl Request {
                 out.list(&launch.argv);
                 out.list(&launch.env);
                 out.bytes(&launch.dir);
+                out.number(u32::from(launch.access == Access::ReadOnly));
             }
             Self::Signal { id, signal } => {
                 out.number(2);
@@ -76,6 +81,7 @@ impl Request {
                 argv: from.list()?,
                 env: from.list()?,
                 dir: from.bytes()?.to_vec(),
+                access: if from.number()? == 0 { Access::Write } else { Access::ReadOnly },
             }))),
             2 => Ok(Self::Signal { id: from.number()?, signal: from.number()?.cast_signed() }),
             _ => Err(garbled()),
@@ -262,6 +268,7 @@ mod tests {
             argv: vec![b"a".to_vec(), vec![0xff, b' ']],
             env: vec![b"A=1".to_vec()],
             dir: b"/x".to_vec(),
+            access: Access::ReadOnly,
         };
         let request = Request::Run(Box::new(launch));
         send(one.as_fd(), &request.encode(), &[one.as_fd()]).expect("sent");

@@ -73,6 +73,9 @@ impl Lab {
     }
 }
 
+/// A line that is started as one that only looks.
+const LOOK: &str = "cat README.md; echo x > new; echo x > /tmp/t && cat /tmp/t";
+
 fn helper() -> Helper {
     Helper { program: env!("CARGO_BIN_EXE_windlass-sandbox-helper").into(), args: Vec::new() }
 }
@@ -88,7 +91,8 @@ fn try_run(session: &Session, dir: &Path, argv: &[&str]) -> Result<(Ended, Strin
     let argv: Vec<_> = argv.iter().map(Into::into).collect();
     let env = [("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()), ("LC_ALL".into(), "C".into())];
     let (done, ended) = std::sync::mpsc::channel();
-    let child = session.start(&argv, &env, dir, standard, move |result| drop(done.send(result)))?;
+    let access = if argv.last().is_some_and(|line| line == LOOK) { Access::ReadOnly } else { Access::Write };
+    let child = session.start(&argv, &env, dir, access, standard, move |result| drop(done.send(result)))?;
     let mut output = String::new();
     reads.read_to_string(&mut output).unwrap();
     let ended = ended.recv().unwrap()?;
@@ -201,7 +205,7 @@ fn two_sandboxes_do_not_uncover_each_other() {
     let standard = Standard { input: gate.into(), output: writes.try_clone().unwrap().into(), error: writes.into() };
     let argv = ["/bin/bash".into(), "-c".into(), "echo up; read x; echo x > .agent/f && echo WRITTEN".into()];
     let (done, ended) = std::sync::mpsc::channel();
-    two.start(&argv, &[], &lab.spec.root, standard, move |result| drop(done.send(result))).unwrap();
+    two.start(&argv, &[], &lab.spec.root, Access::Write, standard, move |result| drop(done.send(result))).unwrap();
     let mut up = [0; 3];
     reads.read_exact(&mut up).unwrap();
     // The first one goes, and with it goes what it would clean up.
@@ -303,6 +307,17 @@ fn the_workspace_may_be_for_looking_only() {
     let (ended, output) = lab.run("touch x; echo > README.md; cat README.md");
     assert!(ended.status.success() && output.contains("hello"), "{output}");
     assert!(!lab.spec.root.join("x").exists());
+}
+
+#[test]
+fn a_command_that_only_looks_changes_nothing_beside_others_that_do() {
+    let lab = Lab::new();
+    let session = lab.open();
+    let (_, output) = run(&session, &lab.spec.root, LOOK);
+    assert!(output.contains("hello") && output.ends_with("x\n") && output.contains("Read-only"), "{output}");
+    assert!(!lab.spec.root.join("new").exists());
+    let (ended, _) = run(&session, &lab.spec.root, "echo x > new");
+    assert!(ended.status.success() && lab.spec.root.join("new").exists());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
+use windlass_core::shell::Script;
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, ProcessError};
 
@@ -70,7 +71,14 @@ impl Args {
                     )));
                 }
                 let workdir = self.workdir.unwrap_or_default();
-                let command = Command { line, workdir, timeout: Duration::from_secs(seconds), keep: KEEP, input: None };
+                let command = Command {
+                    line,
+                    workdir,
+                    timeout: Duration::from_secs(seconds),
+                    keep: KEEP,
+                    input: None,
+                    looks: false,
+                };
                 Ok(if self.background { Wish::Start(command) } else { Wish::Run(command) })
             }
             (None, Some(job), None) => Ok(Wish::Poll(JobId(job), self.offset.unwrap_or(0))),
@@ -112,7 +120,12 @@ impl Tool for Bash {
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
         Box::pin(async move {
             match parse::<Args>(args)?.wish()? {
-                Wish::Run(command) => run(command, &ctx).await,
+                Wish::Run(command) => {
+                    // The same reading that it was judged by.
+                    let touches = line::touches(&ctx, &command.line, &command.workdir);
+                    let looks = touches.iter().filter_map(Touch::script).all(Script::only_looks);
+                    run(Command { looks, ..command }, &ctx).await
+                }
                 Wish::Start(command) => {
                     let job = ctx.processes.start(command).map_err(failed)?;
                     let text = format!(

@@ -122,7 +122,7 @@ pub(crate) fn execute(line: String) -> Touch {
 
 /// A line in the workspace itself.
 pub(crate) fn command(line: String, timeout: Duration) -> Command {
-    Command { line, workdir: String::new(), timeout, keep: KEEP, input: None }
+    Command { line, workdir: String::new(), timeout, keep: KEEP, input: None, looks: false }
 }
 
 /// A text as one word for the shell; a word of plain characters as it is.

@@ -14,8 +14,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::process::Child;
 use tokio::sync::oneshot;
-use windlass_core::workspace::ProcessError;
-use windlass_sandbox::{Ended, SandboxError, Standard};
+use windlass_core::workspace::{Command, ProcessError};
+use windlass_sandbox::{Access as May, Ended, SandboxError, Standard};
 
 use super::guard::Guard;
 use crate::sandbox::Inside;
@@ -90,18 +90,19 @@ pub(super) fn start_inside(
     inside: &Inside,
     argv: &[OsString],
     dir: &Path,
-    input: Option<Vec<u8>>,
+    command: &Command,
 ) -> Result<Running, ProcessError> {
     let fail = |err: std::io::Error| ProcessError(format!("cannot start a command: {err}"));
     let (output, write) = std::io::pipe().map_err(fail)?;
     let standard = Standard {
-        input: feed(input).map_err(fail)?,
+        input: feed(command.input.clone()).map_err(fail)?,
         output: write.try_clone().map_err(fail)?.into(),
         error: write.into(),
     };
+    let access = if command.looks { May::ReadOnly } else { May::Write };
     let (done, ended) = oneshot::channel();
     // A command that nobody waits for any more ends without being heard.
-    let child = inside.start(argv, dir, standard, move |result| drop(done.send(result)));
+    let child = inside.start(argv, dir, access, standard, move |result| drop(done.send(result)));
     let child = child.map_err(|err| ProcessError(err.to_string()))?;
     let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
     Ok(Running { leader: Leader::Boxed(ended), output, group: Group::Boxed(child), ended: None })

@@ -1,6 +1,7 @@
 //! One command. The supervisor forks a first process into a process namespace and a mount namespace of its own; that
-//! one starts the command, counts what the command starts, and ends. With it the kernel ends everything else in there,
-//! whatever it did to hide.
+//! one forks the command, counts what the command starts, and ends when it has. With it the kernel ends everything
+//! else in there, whatever it did to hide. Both are made ready before their words come, so that a command costs
+//! little more than its program.
 
 use std::ffi::CString;
 use std::io::{self, Read, Write};
@@ -11,15 +12,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountFlags;
 
 use super::filter::Filters;
-use super::sys;
-use crate::spec::{Limits, Tier};
-use crate::wire::{Inbox, Launch, send};
+use super::sys::{self, Reaped};
+use crate::spec::{Access, Limits, Tier};
+use crate::wire::{Inbox, Launch, Request, send};
 
 /// How often the memory of all processes is added up.
 const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
+/// How long is waited for what the command left to be gone.
+const END_TIME: Duration = Duration::from_secs(2);
 
 /// What all commands of a session have in common.
 pub(crate) struct Terms {
@@ -29,6 +33,8 @@ pub(crate) struct Terms {
     pub(crate) fence: Option<OwnedFd>,
     /// Capabilities that root keeps inside, to work on files of other owners.
     pub(crate) capabilities: Vec<u32>,
+    /// What commands may change, but for those that only look.
+    pub(crate) writable: Vec<PathBuf>,
     /// Where commands put temporary files, if not in a /tmp of their own.
     pub(crate) temporary: Option<PathBuf>,
 }
@@ -38,10 +44,8 @@ pub(crate) struct Started {
     pub(crate) id: u32,
     /// The first process of the command.
     pub(crate) pid: i32,
-    /// Readable when everything of the command is gone.
-    pub(crate) gone: OwnedFd,
-    /// What the first process said before it ended.
-    said: UnixStream,
+    /// What the first process says when everything of the command is gone.
+    pub(crate) said: UnixStream,
 }
 
 /// How a command ended.
@@ -54,33 +58,53 @@ pub(crate) enum Ending {
 pub(crate) const HIT_PROCESSES: u32 = 1;
 pub(crate) const HIT_MEMORY: u32 = 2;
 
-/// Starts a command with the three handles as its standard ones.
-pub(crate) fn start(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3]) -> io::Result<Started> {
+/// A command that is ready but for its words.
+pub(crate) struct Ready {
+    pid: i32,
+    said: UnixStream,
+    orders: UnixStream,
+}
+
+/// Makes a command ready. What goes wrong on the way is said when it is started.
+pub(crate) fn prepare(terms: &Terms, access: Access) -> io::Result<Ready> {
     let (said, says) = UnixStream::pair()?;
+    let (orders, taken) = UnixStream::pair()?;
     let namespaces = match terms.tier {
         Tier::Full => libc::CLONE_NEWPID | libc::CLONE_NEWNS,
         Tier::Landlock => 0,
     };
-    match sys::fork_into(namespaces)? {
-        Some((pid, gone)) => Ok(Started { id: launch.id, pid, gone, said }),
-        None => {
-            drop(said);
-            let report = match First::new(terms).and_then(|first| first.run(launch, standard)) {
-                Ok((status, limits)) => {
-                    [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat()
-                }
-                Err(err) => [vec![1], err.to_string().into_bytes()].concat(),
-            };
-            let _ = (&says).write_all(&report);
-            sys::exit_now(0)
-        }
+    if let Some(pid) = sys::fork_into(namespaces)? {
+        return Ok(Ready { pid, said, orders });
+    }
+    let fence = terms.fence.as_ref().map(AsFd::as_fd);
+    sys::keep_only(&[Some(says.as_fd()), Some(taken.as_fd()), fence].into_iter().flatten().collect::<Vec<_>>());
+    let report = match First::new(terms, access).and_then(|first| first.run(taken)) {
+        Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
+        Err(err) => [vec![1], err.to_string().into_bytes()].concat(),
+    };
+    let _ = (&says).write_all(&report);
+    sys::exit_now(0)
+}
+
+impl Ready {
+    /// Gives it its words and its three standard handles.
+    pub(crate) fn start(self, launch: Box<Launch>, standard: &[OwnedFd; 3]) -> Started {
+        let id = launch.id;
+        let handles: Vec<BorrowedFd<'_>> = standard.iter().map(AsFd::as_fd).collect();
+        // One that is gone already has said why.
+        let _ = send(self.orders.as_fd(), &Request::Run(launch).encode(), &handles);
+        Started { id, pid: self.pid, said: self.said }
+    }
+
+    /// It is not needed.
+    pub(crate) fn discard(self) {
+        sys::kill(self.pid, libc::SIGKILL);
     }
 }
 
 impl Started {
-    /// How it ended, once it is gone.
+    /// How it ended, once it has said so.
     pub(crate) fn ending(self) -> Ending {
-        sys::wait_for(self.pid);
         let mut report = Vec::new();
         let read = (&self.said).take(64 << 10).read_to_end(&mut report);
         match (read, report.split_first()) {
@@ -106,8 +130,15 @@ struct First<'a> {
 }
 
 impl<'a> First<'a> {
-    fn new(terms: &'a Terms) -> io::Result<Self> {
+    fn new(terms: &'a Terms, access: Access) -> io::Result<Self> {
         sys::die_with_parent();
+        if access == Access::ReadOnly && terms.tier == Tier::Full {
+            for place in &terms.writable {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let place = rustix::fs::open(place, flags, Mode::empty())?;
+                sys::mount_setattr(place.as_fd(), libc::MOUNT_ATTR_RDONLY, true)?;
+            }
+        }
         match terms.tier {
             Tier::Full => {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
@@ -120,19 +151,16 @@ impl<'a> First<'a> {
         Ok(Self { terms, signals, known: 0, since: 0, hit: 0 })
     }
 
-    fn run(mut self, launch: &Launch, standard: &[OwnedFd; 3]) -> io::Result<(i32, u32)> {
+    fn run(mut self, orders: UnixStream) -> io::Result<(i32, u32)> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
-            let err = become_command(self.terms, launch, standard, &theirs);
+            drop(ours);
+            let err = become_command(self.terms, &orders, &theirs);
             // Which step failed is said beside the listener, if there is one.
             let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
             sys::exit_now(127)
         };
-        drop(theirs);
-        // The writing ends are the command's alone, so that its reader sees the end.
-        for handle in standard {
-            sys::close_for_good(handle.as_fd());
-        }
+        drop((theirs, orders));
         let mut inbox = Inbox::default();
         let listener = loop {
             if let Some(listener) = inbox.handle() {
@@ -148,6 +176,7 @@ impl<'a> First<'a> {
         };
         self.watch(child, &listener, &ours, inbox)
     }
+
     /// Follows the command to its end; then this process may end, and with it all that is left.
     fn watch(&mut self, child: i32, listener: &OwnedFd, ours: &UnixStream, mut inbox: Inbox) -> io::Result<(i32, u32)> {
         let mut look = Instant::now() + LOOK_AT_MEMORY;
@@ -179,7 +208,7 @@ impl<'a> First<'a> {
                     self.signal_all(child, libc::SIGTERM);
                 }
             }
-            while let Some((pid, status)) = sys::reap() {
+            while let Reaped::One(pid, status) = sys::reap() {
                 if pid == child {
                     return self.ended(status, ours, &mut inbox);
                 }
@@ -188,10 +217,7 @@ impl<'a> First<'a> {
     }
 
     fn ended(&self, status: i32, ours: &UnixStream, inbox: &mut Inbox) -> io::Result<(i32, u32)> {
-        if self.terms.tier == Tier::Landlock {
-            // Nothing but this process ends what the command left: there is no namespace that goes with it.
-            end_family();
-        }
+        end_family(self.terms.tier);
         // A program that could not be started said why; one that was started closed its end without a word.
         ours.set_nonblocking(true)?;
         loop {
@@ -213,7 +239,7 @@ impl<'a> First<'a> {
         let Ok(notice) = sys::next_notice(listener) else { return };
         let most = self.terms.limits.processes;
         if self.known.saturating_add(self.since) >= most {
-            self.known = count();
+            self.known = count(self.terms.tier);
             self.since = 0;
         }
         if self.known.saturating_add(self.since) >= most {
@@ -226,7 +252,7 @@ impl<'a> First<'a> {
     }
 
     fn look_at_memory(&mut self) {
-        if self.terms.tier == Tier::Full && memory() > self.terms.limits.memory {
+        if self.terms.tier == Tier::Full && holds_more_than(self.terms.limits.memory) {
             self.hit |= HIT_MEMORY;
             sys::kill(-1, libc::SIGKILL);
         }
@@ -240,9 +266,13 @@ impl<'a> First<'a> {
     }
 }
 
-/// Processes in this process namespace, this one not counted.
-fn count() -> u32 {
-    u32::try_from(processes().count().saturating_sub(1)).unwrap_or(u32::MAX)
+/// Processes of the command.
+fn count(tier: Tier) -> u32 {
+    let count = match tier {
+        Tier::Full => processes().count().saturating_sub(1),
+        Tier::Landlock => family().len(),
+    };
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn processes() -> impl Iterator<Item = i32> {
@@ -250,58 +280,74 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Bytes of memory that all processes here hold; what they share counts for each, which errs to the safe side.
-fn memory() -> u64 {
-    let pages = |pid: i32| -> Option<u64> {
+/// Whether all processes here together hold more memory than this. What they share counts for each of them first,
+/// which is quick and never too little; only when that is too much it is shared out.
+fn holds_more_than(most: u64) -> bool {
+    let page = rustix::param::page_size() as u64;
+    let resident = |pid: i32| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        let mut numbers = text.split(' ').filter_map(|number| number.parse::<u64>().ok());
-        let (_, resident, shared) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        Some(resident.saturating_sub(shared))
+        text.split(' ').nth(1)?.parse().ok()
     };
-    processes().filter_map(pages).sum::<u64>().saturating_mul(rustix::param::page_size() as u64)
+    if processes().filter_map(resident).sum::<u64>().saturating_mul(page) <= most {
+        return false;
+    }
+    let own_part = |pid: i32| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    };
+    processes().filter_map(own_part).sum::<u64>().saturating_mul(1024) > most
 }
 
-/// Ends all children, and theirs as they come here, until none is left.
-fn end_family() {
-    // Each round ends a generation; a bound keeps a bomb from holding us.
-    for _ in 0..100 {
-        let children = std::fs::read_to_string("/proc/self/task/self/children")
-            .or_else(|_| std::fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id())));
-        let children: Vec<i32> =
-            children.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
-        if children.is_empty() {
-            return;
-        }
-        for child in children {
-            sys::kill(child, libc::SIGKILL);
-            sys::wait_for(child);
+/// Ends everything the command left, and waits until it is gone: whoever hears of the end can rely on it. Orphans come
+/// to this process, so nobody is left when it has no child. What the kernel cannot end in time it ends later.
+fn end_family(tier: Tier) {
+    let until = Instant::now() + END_TIME;
+    loop {
+        match sys::reap() {
+            Reaped::Nobody => return,
+            Reaped::One(..) => {}
+            Reaped::NotYet if Instant::now() > until => return,
+            Reaped::NotYet => {
+                match tier {
+                    Tier::Full => sys::kill(-1, libc::SIGKILL),
+                    Tier::Landlock => family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL)),
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
         }
     }
 }
 
+/// The processes that descend from this one, as far as a bounded look finds them.
+fn family() -> Vec<i32> {
+    let children = |pid: i32| -> Vec<i32> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    };
+    let mut found = children(std::process::id().cast_signed());
+    let mut at = 0;
+    while at < found.len() && found.len() < 10_000 {
+        let more = children(found[at]);
+        found.extend(more);
+        at += 1;
+    }
+    found
+}
+
 /// Turns this process into the command. Only returns when it cannot.
-fn become_command(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3], first: &UnixStream) -> io::Error {
-    match prepare(terms, launch, standard, first) {
+fn become_command(terms: &Terms, orders: &UnixStream, first: &UnixStream) -> io::Error {
+    let bound = bind(terms).and_then(|listener| send(first.as_fd(), b"", &[listener.as_fd()]));
+    match bound.and_then(|()| await_orders(terms, orders)) {
         Ok(program) => program.start(),
         Err(err) => err,
     }
 }
 
-fn prepare(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3], first: &UnixStream) -> io::Result<Program> {
-    let text = |bytes: &Vec<u8>| CString::new(bytes.clone()).map_err(io::Error::from);
-    let argv = launch.argv.iter().map(text).collect::<io::Result<Vec<_>>>()?;
-    let mut env = launch.env.iter().map(text).collect::<io::Result<Vec<_>>>()?;
-    if let Some(folder) = &terms.temporary {
-        env.retain(|one| !one.as_bytes().starts_with(b"TMPDIR="));
-        env.push(CString::new([b"TMPDIR=", folder.as_os_str().as_bytes()].concat())?);
-    }
-    let dir = CString::new(launch.dir.clone())?;
+/// Gives up everything that a command must not have.
+fn bind(terms: &Terms) -> io::Result<OwnedFd> {
     // A session of its own has no terminal, so that nothing can be typed or asked there.
     rustix::process::setsid().map_err(io::Error::from)?;
-    rustix::process::chdir(dir.as_c_str()).map_err(|err| describe("the directory cannot be entered", err.into()))?;
-    for (at, handle) in standard.iter().enumerate() {
-        sys::place(handle.as_raw_fd(), at as i32)?;
-    }
     sys::limit(libc::RLIMIT_CORE, 0);
     sys::limit(libc::RLIMIT_FSIZE, terms.limits.file_size);
     // Written memory and not address space: much of what programs reserve they never touch.
@@ -312,8 +358,34 @@ fn prepare(terms: &Terms, launch: &Launch, standard: &[OwnedFd; 3], first: &Unix
     if let Some(fence) = &terms.fence {
         sys::landlock_restrict(fence.as_fd()).map_err(|err| describe("Landlock refuses", err))?;
     }
-    let listener = terms.filters.install().map_err(|err| describe("the system call filter is refused", err))?;
-    send(first.as_fd(), b"", &[listener.as_fd()])?;
+    terms.filters.install().map_err(|err| describe("the system call filter is refused", err))
+}
+
+/// Waits for the words, and takes its place and its standard handles.
+fn await_orders(terms: &Terms, orders: &UnixStream) -> io::Result<Program> {
+    let mut inbox = Inbox::default();
+    let frame = loop {
+        match inbox.next()? {
+            Some(frame) => break frame,
+            None if inbox.fill(orders)? => {}
+            // It was never needed.
+            None => sys::exit_now(0),
+        }
+    };
+    let Request::Run(launch) = Request::decode(&frame)? else { return Err(io::ErrorKind::InvalidData.into()) };
+    for at in 0..3 {
+        let handle = inbox.handle().ok_or_else(|| io::Error::other("the command came without its handles"))?;
+        sys::place(handle.as_raw_fd(), at)?;
+    }
+    let text = |bytes: &Vec<u8>| CString::new(bytes.clone()).map_err(io::Error::from);
+    let argv = launch.argv.iter().map(text).collect::<io::Result<Vec<_>>>()?;
+    let mut env = launch.env.iter().map(text).collect::<io::Result<Vec<_>>>()?;
+    if let Some(folder) = &terms.temporary {
+        env.retain(|one| !one.as_bytes().starts_with(b"TMPDIR="));
+        env.push(CString::new([b"TMPDIR=", folder.as_os_str().as_bytes()].concat())?);
+    }
+    let dir = CString::new(launch.dir.clone())?;
+    rustix::process::chdir(dir.as_c_str()).map_err(|err| describe("the directory cannot be entered", err.into()))?;
     Ok(Program { argv, env })
 }
 

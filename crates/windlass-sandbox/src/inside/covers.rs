@@ -62,14 +62,15 @@ impl Covers {
         Ok(Self { bases, entries, hidden, banned, blanks, placed: Vec::new(), journal })
     }
 
-    /// Puts every cover in its place that is not there.
-    pub(crate) fn arm(&mut self) -> io::Result<()> {
+    /// Puts every cover in its place that is not there; says whether there was one.
+    pub(crate) fn arm(&mut self) -> io::Result<bool> {
+        let mut changed = false;
         if let Some(journal) = &mut self.journal {
             journal.enter()?;
         }
         for index in 0..self.entries.len() {
             let one = self.entries[index].clone();
-            self.cover(&one).map_err(|err| {
+            changed |= self.cover(&one).map_err(|err| {
                 let path = self.bases[one.base].0.join(&one.name);
                 io::Error::new(err.kind(), format!("`{}` cannot be protected: {err}", path.display()))
             })?;
@@ -80,9 +81,10 @@ impl Covers {
                 && !is_covered(&target)?
             {
                 cover_with(&self.blanks, target.as_fd())?;
+                changed = true;
             }
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Removes what must not come to be; called when a command has ended.
@@ -105,25 +107,27 @@ impl Covers {
         self.placed.clear();
     }
 
-    fn cover(&mut self, one: &Entry) -> io::Result<()> {
+    fn cover(&mut self, one: &Entry) -> io::Result<bool> {
         if let Some(target) = look(&self.bases[one.base].1, &one.name)? {
             if is_covered(&target)? {
-                return Ok(());
+                return Ok(false);
             }
-            return match kind_of(&target)? {
-                FileType::Directory | FileType::RegularFile => freeze(target.as_fd(), one.pinned),
+            match kind_of(&target)? {
+                FileType::Directory | FileType::RegularFile => freeze(target.as_fd(), one.pinned)?,
                 // A link could be put in the place of what it leads to, so it is itself covered.
-                _ => cover_with(&self.blanks, target.as_fd()),
-            };
+                _ => cover_with(&self.blanks, target.as_fd())?,
+            }
+            return Ok(true);
         }
         if !one.make {
-            return Ok(());
+            return Ok(false);
         }
         match self.place(one)? {
-            Some(target) if one.pinned => freeze(target.as_fd(), true),
-            Some(target) => cover_with(&self.blanks, target.as_fd()),
-            None => Ok(()),
+            Some(target) if one.pinned => freeze(target.as_fd(), true)?,
+            Some(target) => cover_with(&self.blanks, target.as_fd())?,
+            None => return Ok(false),
         }
+        Ok(true)
     }
 
     /// Makes a placeholder for an absent name. Nothing where it cannot be made: then no command can make it either.

@@ -10,7 +10,7 @@ use landlock::{
     RulesetCreatedAttr, Scope,
 };
 
-use crate::spec::{Access, Net, Spec, Tier};
+use crate::spec::{Access, Spec, Tier};
 
 /// The newest version of the rules that is known here; older kernels get what they know.
 const VERSION: ABI = ABI::V6;
@@ -22,9 +22,7 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(handled)
         .map_err(io::Error::other)?;
-    // With the network of this machine its abstract sockets are named there; signals stay inside in any case.
-    let scope =
-        if spec.net == Net::Open && spec.tier == Tier::Full { Scope::Signal.into() } else { Scope::from_all(VERSION) };
+    let scope = Scope::from_all(VERSION);
     let mut rules = ruleset.scope(scope).map_err(io::Error::other)?.create().map_err(io::Error::other)?;
     let look = AccessFs::from_read(VERSION);
     match spec.tier {

@@ -144,6 +144,12 @@ const NAMESPACES: &[i32] = &[
     0x80,
 ];
 
+/// Calls that are newer than the library's list; the numbers are the same everywhere.
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+const OPEN_TREE_ATTR: i64 = 467;
+const FILE_SETATTR: i64 = 469;
+
 const ABSENT: &[i64] = &[libc::SYS_clone3];
 
 const DENIED: &[i64] = &[
@@ -174,6 +180,7 @@ const DENIED: &[i64] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
+    OPEN_TREE_ATTR,
     libc::SYS_setns,
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
@@ -226,6 +233,9 @@ const UNWATCHED: &[i64] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
     #[cfg(target_arch = "x86_64")]

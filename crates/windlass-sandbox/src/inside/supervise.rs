@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::command::{self, Ending, Started, Terms};
+use super::command::{self, Ending, Ready, Started, Terms};
 use super::covers::Covers;
 use super::filter::Filters;
 use super::journal::Journal;
 use super::{fence, sys, view};
-use crate::spec::{Net, Spec, Tier};
+use crate::spec::{Access, Net, Protection, Spec, Tier};
 use crate::wire::{Inbox, Launch, Report, Request, send};
 
 /// How long after the last command the placeholders go.
@@ -59,6 +59,9 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     let scratch = spec.scratch.clone();
     let journal = spec.journal.clone();
     let tier = spec.tier;
+    // What must not come to be goes even when everything else was killed.
+    let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned).map(|one| one.base.join(&one.name));
+    let banned: Vec<PathBuf> = banned.filter(|path| path.symlink_metadata().is_err()).collect();
     let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
     let Some(inside) = sys::fork().map_err(|err| err.to_string())? else {
         drop(ours);
@@ -81,6 +84,9 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         return Err(why);
     }
     let status = sys::wait_for(inside);
+    for path in &banned {
+        let _ = std::fs::remove_file(path);
+    }
     // The supervisor is gone, and with it every command; what it left in the workspace goes now.
     if let Some(mut journal) = journal.as_deref().and_then(|path| Journal::open(path).ok()) {
         // Commands of a supervisor that was killed are still going, and hold the list for a moment.
@@ -159,6 +165,8 @@ struct Supervisor<'a> {
     terms: Terms,
     covers: Option<Covers>,
     running: Vec<Started>,
+    /// The next command, made ready while nothing else was to do.
+    spare: Option<Ready>,
     armed: bool,
 }
 
@@ -186,11 +194,14 @@ impl<'a> Supervisor<'a> {
         let capabilities = if root && spec.tier == Tier::Full { ROOT_KEEPS.to_vec() } else { Vec::new() };
         // Without a view of its own a command has no /tmp either.
         let temporary = spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock);
-        let terms = Terms { tier: spec.tier, limits: spec.limits, filters, fence, capabilities, temporary };
+        let writable = spec.write.iter().chain(&spec.caches).chain([&spec.root]).cloned().collect();
+        let (tier, limits) = (spec.tier, spec.limits);
+        let terms = Terms { tier, limits, filters, fence, capabilities, writable, temporary };
         let ready = Report::Ready { port: listener.as_ref().map_or(0, |(port, _)| u32::from(*port)) };
         let handles: Vec<_> = listener.iter().map(|(_, socket)| socket.as_fd()).collect();
         send(control.as_fd(), &ready.encode(), &handles).map_err(|err| err.to_string())?;
-        Ok(Self { control, terms, covers, running: Vec::new(), armed: false })
+        sys::forget_children();
+        Ok(Self { control, terms, covers, running: Vec::new(), spare: None, armed: false })
     }
 
     /// Until the engine goes away.
@@ -207,7 +218,7 @@ impl<'a> Supervisor<'a> {
             let tidy = Timespec { tv_sec: 0, tv_nsec: i64::from(TIDY_AFTER.subsec_nanos()) };
             let gone: Vec<bool> = {
                 let mut waited = vec![PollFd::new(self.control, PollFlags::IN)];
-                waited.extend(self.running.iter().map(|one| PollFd::new(&one.gone, PollFlags::IN)));
+                waited.extend(self.running.iter().map(|one| PollFd::new(&one.said, PollFlags::IN)));
                 match rustix::event::poll(&mut waited, idle.then_some(&tidy)) {
                     Ok(0) => {
                         self.tidy();
@@ -221,6 +232,9 @@ impl<'a> Supervisor<'a> {
             for index in (0..self.running.len()).rev().filter(|index| gone[index + 1]) {
                 let one = self.running.swap_remove(index);
                 self.report(one);
+                if self.spare.is_none() {
+                    self.spare = command::prepare(&self.terms, Access::Write).ok();
+                }
             }
             if gone[0] && !matches!(inbox.fill(self.control), Ok(true)) {
                 self.end_all();
@@ -232,14 +246,15 @@ impl<'a> Supervisor<'a> {
     fn handle(&mut self, request: Request, inbox: &mut Inbox) {
         match request {
             Request::Run(launch) => {
+                let id = launch.id;
                 let mut handle = || inbox.handle();
                 let standard = (|| Some([handle()?, handle()?, handle()?]))();
                 let started = standard
                     .ok_or_else(|| io::Error::other("the command came without its handles"))
-                    .and_then(|standard| self.start(&launch, &standard));
+                    .and_then(|standard| self.start(launch, &standard));
                 match started {
                     Ok(started) => self.running.push(started),
-                    Err(err) => self.say(&Report::Failed { id: launch.id, why: err.to_string() }),
+                    Err(err) => self.say(&Report::Failed { id, why: err.to_string() }),
                 }
             }
             Request::Signal { id, signal } => {
@@ -250,15 +265,32 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn start(&mut self, launch: &Launch, standard: &[OwnedFd; 3]) -> io::Result<Started> {
+    fn start(&mut self, launch: Box<Launch>, standard: &[OwnedFd; 3]) -> io::Result<Started> {
         if self.running.len() >= MOST_COMMANDS {
             return Err(io::Error::other(format!("{MOST_COMMANDS} commands run already; stop one first")));
         }
         if let Some(covers) = &mut self.covers {
-            covers.arm()?;
             self.armed = true;
+            if covers.arm()? {
+                // It has the mounts of before.
+                self.drop_spare();
+            }
         }
-        command::start(&self.terms, launch, standard)
+        let ready = match launch.access {
+            // One that only looks is rare enough to be made when it comes.
+            Access::ReadOnly => command::prepare(&self.terms, Access::ReadOnly)?,
+            Access::Write => match self.spare.take() {
+                Some(ready) => ready,
+                None => command::prepare(&self.terms, Access::Write)?,
+            },
+        };
+        Ok(ready.start(launch, standard))
+    }
+
+    fn drop_spare(&mut self) {
+        if let Some(spare) = self.spare.take() {
+            spare.discard();
+        }
     }
 
     fn report(&self, one: Started) {
@@ -285,12 +317,16 @@ impl<'a> Supervisor<'a> {
         for one in self.running.drain(..) {
             sys::wait_for(one.pid);
         }
+        if let Some(covers) = &self.covers {
+            covers.sweep();
+        }
     }
 
     fn tidy(&mut self) {
         if let Some(covers) = &mut self.covers {
             covers.disarm();
         }
+        self.drop_spare();
         self.armed = false;
     }
 }

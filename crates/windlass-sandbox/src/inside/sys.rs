@@ -16,21 +16,15 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     Ok((pid != 0).then_some(pid as i32))
 }
 
-/// Forks into new namespaces; the parent gets the number and a handle of the child.
-pub(crate) fn fork_into(namespaces: i32) -> io::Result<Option<(i32, OwnedFd)>> {
-    let mut pidfd: RawFd = -1;
+/// Forks into new namespaces; the parent gets the number of the child.
+pub(crate) fn fork_into(namespaces: i32) -> io::Result<Option<i32>> {
     // SAFETY: all fields are plain numbers; zero is valid for each.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = namespaces as u64 | libc::CLONE_PIDFD as u64;
-    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
+    args.flags = namespaces as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     // SAFETY: without a stack and without shared memory this is a fork; the process has one thread.
     let pid = checked(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
-    if pid == 0 {
-        return Ok(None);
-    }
-    // SAFETY: the kernel stored a fresh handle that nobody else has.
-    Ok(Some((pid as i32, unsafe { OwnedFd::from_raw_fd(pidfd) })))
+    Ok((pid != 0).then_some(pid as i32))
 }
 
 /// Leaves the namespaces of the parent.
@@ -166,11 +160,20 @@ pub(crate) fn close_on_start(first: u32) {
     }
 }
 
-/// Closes a handle whose owner in this process is never used again.
-pub(crate) fn close_for_good(handle: BorrowedFd<'_>) {
-    // SAFETY: the caller ends the process without using or dropping the owner.
-    unsafe {
-        libc::close(handle.as_raw_fd());
+/// Closes every handle but the standard ones and those named: what the parent holds is none of this process's concern.
+pub(crate) fn keep_only(keep: &[BorrowedFd<'_>]) {
+    let mut numbers: Vec<u32> = keep.iter().map(|handle| handle.as_raw_fd().cast_unsigned()).collect();
+    numbers.sort_unstable();
+    let mut first = 3;
+    for number in numbers.into_iter().chain([u32::MAX]) {
+        if number > first {
+            // SAFETY: numbers only. The owners of what is closed belong to the parent and are never dropped here,
+            // because this process ends without unwinding.
+            unsafe {
+                libc::syscall(libc::SYS_close_range, first, number - 1, 0);
+            }
+        }
+        first = first.max(number.saturating_add(1));
     }
 }
 
@@ -202,6 +205,7 @@ pub(crate) fn signal_handle(signals: &[i32]) -> io::Result<OwnedFd> {
         for signal in signals {
             libc::sigaddset(&raw mut set, *signal);
         }
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         checked(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
         let handle = checked(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
         Ok(OwnedFd::from_raw_fd(handle as RawFd))
@@ -229,12 +233,33 @@ pub(crate) fn next_signal(handle: BorrowedFd<'_>) -> Option<i32> {
     (got == size as isize).then_some(info.ssi_signo as i32)
 }
 
-/// Any child that ended: its number and status.
-pub(crate) fn reap() -> Option<(i32, i32)> {
+/// What became of a child.
+pub(crate) enum Reaped {
+    /// One ended: its number and status.
+    One(i32, i32),
+    /// None ended, and some are there.
+    NotYet,
+    /// There is none.
+    Nobody,
+}
+
+/// Any child that ended.
+pub(crate) fn reap() -> Reaped {
     let mut status = 0;
     // SAFETY: the status goes into a local number.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-    (pid > 0).then_some((pid, status))
+    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
+        0 => Reaped::NotYet,
+        pid if pid > 0 => Reaped::One(pid, status),
+        _ => Reaped::Nobody,
+    }
+}
+
+/// Children are gone when they end, without being waited for.
+pub(crate) fn forget_children() {
+    // SAFETY: numbers only.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+    }
 }
 
 /// Waits for one child.
