@@ -324,8 +324,11 @@ impl PermissionGate {
         let kept_back = !self.hidden_paths().is_empty();
         // What git runs is for the repository to say, so without a sandbox it does more than look.
         let held = |simple: &Simple| proposal.place.sandboxed || simple.name() != "git";
-        let free = |simple: &Simple| !(kept_back && simple.walks) && held(simple);
+        // What goes through whole folders meets credentials, which only the sandbox hides from it.
+        let unseen = kept_back || !proposal.place.sandboxed;
+        let free = |simple: &Simple| !(unseen && simple.walks) && held(simple);
         proposal.by_command()
+            && proposal.effect <= Effect::Execute
             && proposal.touches.iter().all(|touch| match touch {
                 Touch::Execute { script, .. } => {
                     script.as_deref().is_some_and(|script| script.only_looks() && script.commands.iter().all(free))

@@ -3,6 +3,8 @@
 
 mod gitdir;
 mod hint;
+mod look;
+mod names;
 mod net;
 mod plan;
 mod proxy;

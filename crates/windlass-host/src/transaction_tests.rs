@@ -29,6 +29,7 @@ async fn shell(run: &dyn Transaction, line: &str) {
         timeout: Duration::from_secs(10),
         keep: 1000,
         input: None,
+        looks: false,
     };
     let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
     let finished = run.processes().run(command, watch).await.unwrap();
@@ -105,6 +106,7 @@ async fn freezing_ends_every_job() {
         timeout: Duration::from_secs(60),
         keep: 10,
         input: None,
+        looks: false,
     };
     let processes = run.processes();
     let job = processes.start(command).unwrap();

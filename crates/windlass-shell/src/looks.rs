@@ -102,6 +102,8 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         "awk" | "gawk" | "mawk" => scripts::awk(args),
         "tar" => tar(args),
         "git" => git::look(args),
+        // A program of jq can take in others, from any place.
+        "jq" if args.iter().any(|word| word.text.contains("import") || word.text.contains("include")) => None,
         _ => versions(name, args).or_else(|| plain(name, args)),
     }
 }
@@ -174,7 +176,10 @@ fn date(args: &[Word]) -> Option<Seen> {
 
 /// A program that starts another one, which is judged by itself.
 fn started(simple: &Simple) -> Option<Seen> {
-    let writes = simple.name() == "time" && simple.args().iter().any(|word| word.text.starts_with("-o"));
+    // Of the options of `time` some name a file that it writes, in more than one spelling.
+    let at = wrap::inner_at(simple).first().copied().unwrap_or(simple.words.len());
+    let options = simple.words.get(1..at).unwrap_or_default();
+    let writes = simple.name() == "time" && options.iter().any(|word| !matches!(word.text.as_str(), "-p" | "-v"));
     (simple.starts && !writes && wrap::options_are_known(simple)).then(Seen::default)
 }
 

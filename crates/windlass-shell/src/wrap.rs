@@ -182,6 +182,12 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
             "trap" => Inner::Text(args[*at].text.clone()),
             _ => Inner::Text(join(&args[*at..])),
         })),
+        "mapfile" | "readarray" => {
+            let at = args.iter().position(|word| word.text == "-C");
+            inner.extend(at.and_then(|at| args.get(at + 1)).map(|word| Inner::Text(word.text.clone())));
+            let glued = args.iter().filter_map(|word| word.text.strip_prefix("-C").filter(|text| !text.is_empty()));
+            inner.extend(glued.map(|text| Inner::Text(text.to_owned())));
+        }
         "alias" => {
             let values = args.iter().filter_map(|word| word.text.split_once('='));
             inner.extend(values.map(|(_, value)| Inner::Text(value.to_owned())));

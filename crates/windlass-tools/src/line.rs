@@ -31,6 +31,7 @@ pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch
         if simple.name() == "git" && !at_root {
             simple.looks = false;
         }
+        found.extend(named_in_history(ctx, simple));
         let seen = read_by(ctx, simple, bases.as_deref());
         match seen {
             Some(seen) if found.len() + seen.len() <= MAX_FILES => found.extend(seen),
@@ -99,6 +100,18 @@ fn read_by(ctx: &ToolCtx<'_>, simple: &Simple, bases: Option<&[String]>) -> Opti
         }
     }
     Some(found)
+}
+
+/// The files whose content git is asked for as it was (`HEAD:path`): they are read, wherever their bytes are.
+fn named_in_history(ctx: &ToolCtx<'_>, simple: &Simple) -> Vec<Touch> {
+    if simple.name() != "git" {
+        return Vec::new();
+    }
+    let paths = simple.args().iter().filter(|word| word.known).filter_map(|word| {
+        let (commit, path) = word.text.split_once(':')?;
+        (!commit.contains(['/', '@', ' ']) && !path.is_empty() && !path.starts_with('/')).then_some(path)
+    });
+    paths.take(20).filter_map(|path| reads(ctx, path).ok()).collect()
 }
 
 /// The files that a pattern of the shell stands for. Only its last part may be a pattern.

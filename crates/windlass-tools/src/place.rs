@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use windlass_core::CancellationToken;
+use windlass_core::gate::is_credential;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolCtx, ToolFailure, Touch};
 use windlass_core::workspace::{FileError, FileErrorKind, FileKind, Files, FindQuery};
@@ -16,7 +17,9 @@ const MAX_LINES: usize = 1_000_000;
 /// That the call reads a path.
 pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
     let resolved = ctx.files.resolve(path)?;
-    Ok(Touch::Read { path: resolved.path, inside: resolved.inside })
+    // A link with the name of a credential leads to one, whatever that is called.
+    let secret = is_credential(path) && !is_credential(&resolved.path);
+    Ok(Touch::Read { path: if secret { path.to_owned() } else { resolved.path }, inside: resolved.inside })
 }
 
 /// That the call writes, creates, moves or removes a path: what it leads to, and the name itself where that is a

@@ -116,8 +116,10 @@ fn answer(output: ToolOutput) -> ToolOutput {
 
 /// A line that is run, taken apart.
 pub(crate) fn execute(line: String) -> Touch {
-    let script = Some(Arc::new(windlass_shell::read(&line)));
-    Touch::Execute { command: line, script }
+    let mut script = windlass_shell::read(&line);
+    // What it does with its arguments its words do not say.
+    script.commands.iter_mut().for_each(|simple| simple.looks = false);
+    Touch::Execute { command: line, script: Some(Arc::new(script)) }
 }
 
 /// A line in the workspace itself.

@@ -184,17 +184,23 @@ fn file_words(simple: &Simple) -> impl Iterator<Item = &Word> {
         _ => None,
     };
     let printed = matches!(name, "echo" | "printf" | "" | "for" | "case" | "function");
+    // Whether a file is there is no secret.
+    let asks = matches!(name, "test" | "[" | "[[" | "ls" | "stat")
+        || (name == "git" && simple.args().first().is_some_and(|word| word.text == "check-ignore"));
     simple.words.iter().enumerate().skip(1).filter_map(move |(at, word)| {
         let before = simple.words[at - 1].text.as_str();
         let text = match name {
-            "git" | "gh" => matches!(before, "-m" | "-am" | "-qm" | "--message" | "--title" | "--body"),
+            "git" | "gh" => {
+                let cluster = before.len() <= 5 && before.starts_with('-') && !before.starts_with("--");
+                matches!(before, "--message" | "--title" | "--body") || (cluster && before.ends_with('m'))
+            }
             "find" => matches!(before, "-name" | "-iname" | "-path" | "-ipath"),
             _ => Some(at) == pattern_at,
         };
         let out = word.text.starts_with("--exclude")
             || word.text.starts_with("--ignore")
             || word.text.starts_with("--message=");
-        (!printed && !text && !out).then_some(word)
+        (!printed && !asks && !text && !out).then_some(word)
     })
 }
 

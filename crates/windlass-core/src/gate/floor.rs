@@ -172,8 +172,8 @@ const SHELL_FILES: &[&str] = &[
     ".tcshrc",
     ".login",
 ];
-const AGENT_FOLDERS: &[&str] = &[".windlass", ".claude", ".codex", ".cursor", ".gemini"];
-const LATER_FOLDERS: &[&str] = &[".vscode", ".idea", ".devcontainer", ".husky"];
+const AGENT_FOLDERS: &[&str] = &[".windlass", ".agent", ".agents", ".claude", ".codex", ".cursor", ".gemini"];
+const LATER_FOLDERS: &[&str] = &[".vscode", ".idea", ".devcontainer", ".husky", ".githooks", ".buildkite"];
 const LATER_FILES: &[&str] = &[
     ".envrc",
     "lefthook.yml",

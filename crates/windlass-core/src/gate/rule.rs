@@ -150,7 +150,15 @@ fn hits(pattern: &str, simple: &Simple) -> bool {
         while let Some((first, rest)) = args.split_first().filter(|(first, _)| first.text.starts_with('-')) {
             let takes = matches!(
                 first.text.as_str(),
-                "-c" | "-C" | "--git-dir" | "--work-tree" | "--namespace" | "--config-env"
+                "-c" | "-C"
+                    | "--git-dir"
+                    | "--work-tree"
+                    | "--namespace"
+                    | "--config-env"
+                    | "--attr-source"
+                    | "--exec-path"
+                    | "--super-prefix"
+                    | "--list-cmds"
             );
             args = if takes { rest.get(1..).unwrap_or_default() } else { rest };
         }

@@ -44,7 +44,9 @@ pub fn keeps_secret(name: &str) -> bool {
     if ["GIT_AUTHOR_", "GIT_COMMITTER_", "XDG_", "DBUS_"].iter().any(|free| upper.starts_with(free)) {
         return false;
     }
-    upper.ends_with("APIKEY")
+    // Beyond the list: names that well-known programs take passwords and tokens from.
+    let ending = ["APIKEY", "PASSWORD", "TOKEN", "_PWD", "_PAT"].iter().any(|ending| upper.ends_with(ending));
+    ending
         || upper.split('_').any(|word| {
             matches!(
                 word,
@@ -69,7 +71,8 @@ pub(super) fn trimmed(part: &str) -> &str {
 }
 
 const SAMPLES: &[&str] = &[".example", ".sample", ".template"];
-const KEY_FILES: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".git-credentials", ".pgpass"];
+const KEY_FILES: &[&str] =
+    &[".credentials", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".git-credentials", ".pgpass"];
 const KEY_FOLDERS: &[&[&str]] = &[
     &[".config", "gcloud"],
     &[".local", "share", "keyrings"],

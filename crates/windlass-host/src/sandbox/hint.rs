@@ -42,9 +42,16 @@ pub(super) fn hint(output: &str, level: Level, net: &NetPolicy, refused: &[Strin
                 .to_owned(),
         );
     }
-    if has(&["no such device or address", "os error 6)", "enxio"]) {
+    if has(&[
+        "no such device or address",
+        "os error 6)",
+        "enxio",
+        "unsupported file type",
+        "can only add regular files",
+    ]) {
         return Some(
-            "credentials are hidden from commands; a path that tests need can be shown with the setting `sandbox.read`"
+            "credentials are hidden from commands, also ones that git knows; a path that is needed can be shown with the \
+             setting `sandbox.read`"
                 .to_owned(),
         );
     }
@@ -83,6 +90,7 @@ mod tests {
         check("curl: (6) Could not resolve host: example.com", "--net");
         check("error: could not write config file .git/config: Device or resource busy", "outside the sandbox");
         check("cat: .env: No such device or address", "sandbox.read");
+        check("error: tests/a.pem: can only add regular files, symbolic links or git-directories", "sandbox.read");
         check("assertion failed: 1 == 2", "");
         let refused = hint("x", Level::WorkspaceWrite, &"allow:a.b".parse().expect("a policy"), &["c.d".into()]);
         assert!(refused.is_some_and(|text| text.contains("--net allow:a.b,c.d")));

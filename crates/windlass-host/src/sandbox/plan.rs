@@ -3,17 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use windlass_core::gate::{glob_match, is_credential};
-use windlass_sandbox::{Access, Limits, Net, Protected, Protection, Spec, Tier};
+use windlass_core::gate::is_credential;
+use windlass_sandbox::{Access, Limits, Net, Spec, Tier};
 
-use super::{NetPolicy, gitdir};
-
-/// How many entries of the workspace are looked at for credentials, and how deep.
-const MAX_LOOKED_AT: usize = 5_000;
-const MAX_DEPTH: usize = 6;
+use super::look::{self, Look};
+use super::{NetPolicy, gitdir, names};
 
 /// What commands may do to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,8 +65,9 @@ impl SandboxPlan {
         let git = gitdir::outside(&self.root);
         let mut write: Vec<PathBuf> = self.write.iter().filter_map(|path| path.canonicalize().ok()).collect();
         write.extend(git.iter().cloned());
-        let mut protect = workspace_names(&self.root);
-        protect.extend(git.iter().flat_map(|git| git_names(git, Path::new(""))));
+        let found = Look::WORKSPACE.at(&self.root, &self.hidden);
+        let mut protect = names::of_workspace(&self.root, &found.repositories);
+        protect.extend(git.iter().flat_map(|git| names::of_git(git, Path::new(""))));
         let boxes = self.data_dir.join("boxes");
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
         let journal =
@@ -80,7 +77,7 @@ impl SandboxPlan {
             root: self.root.clone(),
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
-            hide: self.hide(home.as_deref()),
+            hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), found.secrets),
             home,
             read: shown.read.into_iter().collect(),
             caches: shown.caches.into_iter().collect(),
@@ -99,13 +96,20 @@ impl SandboxPlan {
     }
 
     /// Everything that is shown empty.
-    fn hide(&self, home: Option<&Path>) -> Vec<PathBuf> {
+    fn hide<'a>(
+        &self,
+        home: Option<&Path>,
+        shown: impl Iterator<Item = &'a PathBuf>,
+        found: Vec<PathBuf>,
+    ) -> Vec<PathBuf> {
         let granted = |path: &Path| self.read.iter().any(|read| read.canonicalize().is_ok_and(|read| read == path));
         let mut hide: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         hide.extend(host_keys());
         hide.extend(home.into_iter().flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))));
         hide.extend(self.own.iter().filter_map(|path| path.canonicalize().ok()));
-        hide.extend(secrets_in(&self.root, &self.hidden));
+        hide.extend(shown.flat_map(|place| Look::TOOLS.at(place, &[]).secrets));
+        hide.extend(self.hidden.iter().filter_map(|pattern| look::named(&self.root, pattern)));
+        hide.extend(found);
         hide.retain(|path| !granted(path));
         hide
     }
@@ -128,8 +132,7 @@ impl Shown<'_> {
         }
     }
 
-    /// Programs are looked up in the user's own `PATH`; what is not shown anyway is, with what belongs to it: the
-    /// folder of a tool below the home, or what lies around a `bin` elsewhere.
+    /// Programs are looked up in the user's own `PATH`; what is not shown anyway is, with what lies around a `bin`.
     fn add_programs(&mut self, home: Option<&Path>, env: &[(OsString, OsString)]) {
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_default();
         for folder in std::env::split_paths(&path).filter(|folder| folder.is_absolute()) {
@@ -137,16 +140,10 @@ impl Shown<'_> {
             if ALWAYS_SHOWN.iter().any(|place| folder.starts_with(place)) {
                 continue;
             }
-            let own = match home.and_then(|home| Some((home, folder.strip_prefix(home).ok()?))) {
-                Some((home, below)) => below.components().next().map(|first| home.join(first)).filter(|first| {
-                    let name = first.file_name().unwrap_or_default().to_string_lossy();
-                    name.starts_with('.') && !matches!(&*name, ".config" | ".local" | ".cache")
-                }),
-                None => {
-                    let around = folder.parent().filter(|around| around.components().count() > 2);
-                    around.filter(|_| folder.ends_with("bin") || folder.ends_with("sbin")).map(Path::to_path_buf)
-                }
-            };
+            // Below a home nothing but the folder itself: what lies around it may hold keys.
+            let below_home = home.is_some_and(|home| folder.starts_with(home));
+            let around = folder.parent().filter(|around| around.components().count() > 2 && !below_home);
+            let own = around.filter(|_| folder.ends_with("bin") || folder.ends_with("sbin")).map(Path::to_path_buf);
             self.add_read(&own.unwrap_or(folder));
         }
     }
@@ -197,83 +194,6 @@ impl Shown<'_> {
     }
 }
 
-/// The names in a workspace that commands do not change (spec 5.1).
-fn workspace_names(root: &Path) -> Vec<Protected> {
-    let one = |name: &str, how: Protection| Protected { base: root.to_owned(), name: name.into(), how };
-    let mut names: Vec<Protected> = FROZEN.iter().map(|name| one(name, Protection::Frozen)).collect();
-    names.extend(FROZEN_IF_PRESENT.iter().map(|name| one(name, Protection::FrozenIfPresent)));
-    match std::fs::symlink_metadata(root.join(".git")) {
-        Ok(about) if about.is_dir() => names.extend(git_names(root, Path::new(".git"))),
-        Ok(_) => names.push(one(".git", Protection::FrozenIfPresent)),
-        // A repository may be made where there is none.
-        Err(_) => {}
-    }
-    names
-}
-
-/// The parts of a git directory that run programs or lead elsewhere.
-fn git_names(base: &Path, git: &Path) -> Vec<Protected> {
-    let one = |name: &str, how: Protection| Protected { base: base.to_owned(), name: git.join(name), how };
-    let mut names = vec![one("config", Protection::Frozen), one("hooks", Protection::Frozen)];
-    names.extend(["config.worktree", "modules"].map(|name| one(name, Protection::FrozenIfPresent)));
-    // A file of this name makes git read its settings elsewhere.
-    let common =
-        if base.join(git).join("commondir").exists() { Protection::FrozenIfPresent } else { Protection::Banned };
-    names.push(one("commondir", common));
-    if !git.as_os_str().is_empty() {
-        names.push(Protected { base: base.to_owned(), name: git.to_owned(), how: Protection::Pinned });
-    }
-    names
-}
-
-/// Credentials in the workspace, what rules forbid to read, and sockets of services, as far as a short look finds them.
-fn secrets_in(root: &Path, hidden: &[String]) -> Vec<PathBuf> {
-    let (mut found, mut listening) = (Vec::new(), None);
-    let mut folders = std::collections::VecDeque::from([(root.to_owned(), 0)]);
-    let mut left = MAX_LOOKED_AT;
-    while let Some((folder, depth)) = folders.pop_front() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        for entry in entries.flatten() {
-            left = left.saturating_sub(1);
-            if left == 0 {
-                return found;
-            }
-            let path = entry.path();
-            let Ok(kind) = entry.file_type() else { continue };
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let relative = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
-            let forbidden = hidden.iter().any(|pattern| glob_match(pattern.trim_end_matches('/'), &relative));
-            // `secrets` and `credentials` as folders hold source code as often as not.
-            let secret = is_credential(&name) && !(kind.is_dir() && matches!(&*name, "secrets" | "credentials"));
-            // A service outside that listens here would do what a command asks of it.
-            let mut service = || kind.is_socket() && listening.get_or_insert_with(Listening::now).at(&path);
-            if forbidden || secret || service() {
-                found.push(path);
-            } else if kind.is_dir() && depth < MAX_DEPTH && !NOT_LOOKED_INTO.contains(&&*name) {
-                folders.push_back((path, depth + 1));
-            }
-        }
-    }
-    found
-}
-
-/// The sockets that somebody on this machine has bound, by the names they were given.
-struct Listening(Vec<String>);
-
-impl Listening {
-    fn now() -> Self {
-        let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let name = |line: &str| line.split_whitespace().nth(7).filter(|name| !name.starts_with('@')).map(str::to_owned);
-        Self(text.lines().skip(1).filter_map(name).collect())
-    }
-
-    /// Whether one of them may be this: a name that is not absolute was bound from some directory or other.
-    fn at(&self, path: &Path) -> bool {
-        self.0.iter().any(|name| Path::new(name) == path || (!name.starts_with('/') && path.ends_with(name)))
-    }
-}
-
 /// The private keys of this machine's own services.
 fn host_keys() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/etc/ssh").into_iter().flatten().flatten().take(200);
@@ -282,69 +202,6 @@ fn host_keys() -> Vec<PathBuf> {
 
 /// Shown to every command (see the view of the sandbox).
 const ALWAYS_SHOWN: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/nix", "/opt", "/sbin", "/snap", "/usr"];
-
-/// Built, fetched or git's own: large, and not where people keep their keys.
-const NOT_LOOKED_INTO: &[&str] = &[
-    ".git",
-    "node_modules",
-    "target",
-    ".venv",
-    "venv",
-    "__pycache__",
-    "dist",
-    "build",
-    ".tox",
-    ".mypy_cache",
-    "vendor",
-];
-
-/// Covered also while they are absent: what runs on the user's machine later, and what tells agents what to do.
-const FROZEN: &[&str] = &[
-    ".windlass",
-    ".agent",
-    ".agents",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    ".mcp.json",
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".husky",
-    ".envrc",
-    "lefthook.yml",
-    ".lefthook.yml",
-    ".pre-commit-config.yaml",
-    ".gitmodules",
-    ".gitattributes",
-    ".cargo",
-    ".circleci",
-    ".gitlab-ci.yml",
-    ".github/workflows",
-    ".github/copilot-instructions.md",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    ".cursorrules",
-    ".windsurfrules",
-];
-
-const FROZEN_IF_PRESENT: &[&str] = &[
-    "AGENTS.override.md",
-    "CLAUDE.local.md",
-    "Jenkinsfile",
-    "azure-pipelines.yml",
-    "lefthook.yaml",
-    ".lefthook.yaml",
-    ".pre-commit-config.yml",
-    ".bashrc",
-    ".bash_profile",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-];
 
 const SYSTEM_SECRETS: &[&str] = &[
     "/etc/shadow",
@@ -364,6 +221,12 @@ const SYSTEM_SECRETS: &[&str] = &[
 const HOME_SECRETS: &[&str] = &[
     ".cargo/credentials",
     ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".hex/hex.config",
+    ".bundle/config",
+    ".ivy2/.credentials",
+    ".sbt/.credentials",
+    ".local/share/uv/credentials",
     ".m2/settings.xml",
     ".m2/settings-security.xml",
     ".gradle/gradle.properties",

@@ -140,7 +140,7 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
             _ => break word,
         }
     };
-    let text = program.text.replace("||", "  ");
+    let text = program.text.replace("||", "  ").replace(">=", "  ");
     let bad = ["system", "getline", "ARGV", "ARGC", "@", ">", "|", "ENVIRON", "PROCINFO", "extension", "/inet"];
     if bad.iter().any(|bad| text.contains(bad)) {
         return None;

@@ -1,0 +1,181 @@
+//! The names that commands do not change: what runs on the user's machine later, what tells agents what to do, and the
+//! parts of a git directory that run programs or lead elsewhere. Looks, and changes nothing.
+
+use std::path::{Component, Path, PathBuf};
+
+use windlass_sandbox::{Protected, Protection};
+
+/// The most repositories below the workspace, and worktrees of one, that are protected by name.
+const MAX_REPOSITORIES: usize = 50;
+/// The longest settings file of git that is looked at.
+const MAX_CONFIG: u64 = 64 << 10;
+
+/// The names in a workspace (spec 5.1), with those of the repositories that were found below it.
+pub(super) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
+    let one = |name: &Path, how: Protection| Protected { base: root.to_owned(), name: name.to_owned(), how };
+    let mut names: Vec<Protected> = FROZEN.iter().map(|name| one(Path::new(name), Protection::Frozen)).collect();
+    names.extend(FROZEN_IF_PRESENT.iter().map(|name| one(Path::new(name), Protection::FrozenIfPresent)));
+    // The workspace's own may still be absent: then it is covered from the command after the one that makes it.
+    let own = PathBuf::from(".git");
+    for git in repositories.iter().take(MAX_REPOSITORIES).chain([&own]) {
+        match std::fs::symlink_metadata(root.join(git)) {
+            Ok(about) if !about.is_dir() => names.push(one(git, Protection::FrozenIfPresent)),
+            _ => names.extend(of_git(root, git)),
+        }
+    }
+    let led = names.iter().filter_map(|name| target_inside(root, &name.name));
+    let led: Vec<Protected> = led.map(|target| one(&target, Protection::FrozenIfPresent)).collect();
+    names.extend(led);
+    names
+}
+
+/// The parts of a git directory.
+pub(super) fn of_git(base: &Path, git: &Path) -> Vec<Protected> {
+    let one = |name: &Path, how: Protection| Protected { base: base.to_owned(), name: git.join(name), how };
+    let here = base.join(git);
+    let mut names = vec![one(Path::new("config"), Protection::Frozen), one(Path::new("hooks"), Protection::Frozen)];
+    names.push(one(Path::new("modules"), Protection::FrozenIfPresent));
+    // Files of these names make git read its settings elsewhere.
+    for name in ["commondir", "config.worktree"] {
+        let there = here.join(name).symlink_metadata().is_ok();
+        names.push(one(Path::new(name), if there { Protection::FrozenIfPresent } else { Protection::Banned }));
+    }
+    let worktrees = std::fs::read_dir(here.join("worktrees")).into_iter().flatten().flatten().take(MAX_REPOSITORIES);
+    for worktree in worktrees {
+        for name in ["commondir", "gitdir", "config.worktree"] {
+            let name = Path::new("worktrees").join(worktree.file_name()).join(name);
+            names.push(one(&name, Protection::FrozenIfPresent));
+        }
+    }
+    if !git.as_os_str().is_empty() {
+        names.push(Protected { base: base.to_owned(), name: git.to_owned(), how: Protection::Pinned });
+        names.extend(named_in_config(base, git).into_iter().map(|name| Protected {
+            base: base.to_owned(),
+            name,
+            how: Protection::FrozenIfPresent,
+        }));
+    }
+    names
+}
+
+/// Folders of hooks and further settings that a repository's settings name, where they lie in the workspace.
+fn named_in_config(base: &Path, git: &Path) -> Vec<PathBuf> {
+    let bytes = crate::workspace::read_file(&base.join(git).join("config"), MAX_CONFIG).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let settings = text.lines().filter_map(|line| line.split_once('='));
+    let named = settings.filter_map(|(key, value)| {
+        let value = value.trim().trim_matches('"');
+        match key.trim().to_ascii_lowercase().as_str() {
+            // Hooks are named from the top of the tree, further settings from where the settings are.
+            "hookspath" => Some(git.parent().unwrap_or(git).join(value)),
+            "path" => Some(git.join(value)),
+            _ => None,
+        }
+    });
+    named.filter_map(|path| tidy(&path)).take(MAX_REPOSITORIES).collect()
+}
+
+/// Where a name leads that is a link, when that is inside.
+fn target_inside(root: &Path, name: &Path) -> Option<PathBuf> {
+    let path = root.join(name);
+    if !path.symlink_metadata().ok()?.is_symlink() {
+        return None;
+    }
+    let target = path.canonicalize().ok()?;
+    let inside = target.strip_prefix(root).ok()?;
+    (!inside.as_os_str().is_empty()).then(|| inside.to_owned())
+}
+
+/// A relative path without steps up or on the spot; nothing where it leaves the base or is the base itself.
+fn tidy(path: &Path) -> Option<PathBuf> {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => tidy.push(name),
+            Component::CurDir => {}
+            Component::ParentDir if tidy.pop() => {}
+            _ => return None,
+        }
+    }
+    (!tidy.as_os_str().is_empty()).then_some(tidy)
+}
+
+/// Covered also while they are absent: what runs on the user's machine later, and what tells agents what to do. Only
+/// names that a pattern of the shell passes over: an empty folder called `x.md` would be in everybody's way.
+const FROZEN: &[&str] = &[
+    ".windlass",
+    ".agent",
+    ".agents",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".mcp.json",
+    ".vscode",
+    ".idea",
+    ".devcontainer",
+    ".husky",
+    ".envrc",
+    ".lefthook.yml",
+    ".pre-commit-config.yaml",
+    ".gitmodules",
+    ".gitattributes",
+    ".cargo",
+    ".circleci",
+    ".buildkite",
+    ".githooks",
+    ".gitlab-ci.yml",
+    ".github/workflows",
+    ".github/copilot-instructions.md",
+    ".cursorrules",
+    ".windsurfrules",
+];
+
+const FROZEN_IF_PRESENT: &[&str] = &[
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    "lefthook.yml",
+    "AGENTS.override.md",
+    "CLAUDE.local.md",
+    "Jenkinsfile",
+    "azure-pipelines.yml",
+    "lefthook.yaml",
+    ".lefthook.yaml",
+    ".pre-commit-config.yml",
+    ".bashrc",
+    ".bash_profile",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_git_is_led_to_is_protected_too() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join(".git/worktrees/w")).unwrap();
+        std::fs::create_dir_all(root.join("conf")).unwrap();
+        let config =
+            "[core]\n\thooksPath = .githooks/own\n[include]\n\tpath = ../shared.gitconfig\n\tpath = ../../out\n";
+        std::fs::write(root.join(".git/config"), config).unwrap();
+        std::os::unix::fs::symlink("conf", root.join(".vscode")).unwrap();
+        let names = of_workspace(&root, &["sub/.git".into()]);
+        let how =
+            |name: &str| names.iter().filter(|one| one.name == Path::new(name)).map(|one| one.how).collect::<Vec<_>>();
+        assert_eq!(how(".git"), [Protection::Pinned]);
+        assert_eq!(how(".git/commondir"), [Protection::Banned]);
+        assert_eq!(how(".git/worktrees/w/commondir"), [Protection::FrozenIfPresent]);
+        assert_eq!(how(".githooks/own"), [Protection::FrozenIfPresent]);
+        assert_eq!(how("shared.gitconfig"), [Protection::FrozenIfPresent]);
+        assert_eq!(how("conf"), [Protection::FrozenIfPresent]);
+        assert_eq!(how("sub/.git/config"), [Protection::Frozen]);
+        assert!(how("out").is_empty() && names.iter().all(|one| !one.name.starts_with("..")));
+    }
+}
