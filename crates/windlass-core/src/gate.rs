@@ -303,9 +303,13 @@ impl PermissionGate {
                 Touch::Read { .. } | Touch::Connect { .. } if by_command => {}
                 Touch::Execute { script, .. } => {
                     let script = script.as_deref().filter(|script| script.is_certain())?;
-                    for simple in script.commands.iter().filter(|simple| !simple.looks) {
-                        let rule = rules().find(|rule| glob_match(&rule.tool, proposal.tool) && rule.allows(simple))?;
-                        first.get_or_insert(rule);
+                    for simple in &script.commands {
+                        let rule = rules().find(|rule| glob_match(&rule.tool, proposal.tool) && rule.allows(simple));
+                        match rule {
+                            Some(rule) => drop(first.get_or_insert(rule)),
+                            None if simple.looks => {}
+                            None => return None,
+                        }
                     }
                 }
                 // A rule that allows a command allows what its words say that it writes; a redirection is no word.

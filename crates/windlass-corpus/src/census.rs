@@ -32,6 +32,11 @@ fn read(pid: i32) -> Option<Process> {
     Some(Process { pid, parent, tty, name: text[from + 1..to].to_owned() })
 }
 
+/// The program that a process runs.
+pub(crate) fn program(pid: i32) -> Option<std::path::PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
 /// What a process started, and what that started, and so on.
 pub(crate) fn descendants(of: i32, all: &[Process]) -> HashSet<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();

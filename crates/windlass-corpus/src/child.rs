@@ -70,8 +70,9 @@ impl Seen {
             let below = census::descendants(pid, &all);
             self.processes = self.processes.max(below.len());
             for process in all.iter().filter(|process| below.contains(&process.pid) && process.tty != 0) {
-                // A helper of the engine has the engine's name until it becomes the command.
-                if Some(&process.name) != own.as_ref() && !self.with_terminal.contains(&process.name) {
+                // A helper of the engine has the engine's name or runs the engine's program until it becomes the command.
+                let ours = Some(&process.name) == own.as_ref() || census::program(process.pid) == census::program(pid);
+                if !ours && !self.with_terminal.contains(&process.name) {
                     self.with_terminal.push(process.name.clone());
                 }
             }

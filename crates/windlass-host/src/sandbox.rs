@@ -1,6 +1,7 @@
 //! The kernel sandbox of a session: opened with the first command, gone with the session. It turns a plan into a view,
 //! runs commands in it, is their way out where hosts are allowed, and says what it had to do with a failure.
 
+mod gitconfig;
 mod gitdir;
 mod hint;
 mod look;
@@ -169,7 +170,7 @@ impl Sandbox {
             env.extend(proxy_variables(port));
         }
         env.push(("TMPDIR".into(), "/tmp".into()));
-        env.extend(git_settings());
+        env.extend(gitconfig::variables(self.plan.home.as_deref()));
         // Programs of ours that a command starts know by it that no person did.
         env.push((crate::exec::MARK.into(), "sandbox".into()));
         Ok(Inside { session, env, refused, proxy, tier })
@@ -231,18 +232,6 @@ fn unavailable(why: &SandboxError) -> SandboxError {
 fn without_proxies(env: &[(OsString, OsString)], net: &NetPolicy) -> Vec<(OsString, OsString)> {
     let ends_in_proxy = |name: &OsString| name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy");
     env.iter().filter(|(name, _)| *net == NetPolicy::Open || !ends_in_proxy(name)).cloned().collect()
-}
-
-/// What git does differently in a sandbox: it has no key to sign with, and a folder that only looks like a repository
-/// is none.
-fn git_settings() -> Vec<(OsString, OsString)> {
-    let settings = [("commit.gpgSign", "false"), ("tag.gpgSign", "false"), ("safe.bareRepository", "explicit")];
-    let mut env = vec![("GIT_CONFIG_COUNT".into(), settings.len().to_string().into())];
-    for (at, (key, value)) in settings.iter().enumerate() {
-        env.push((format!("GIT_CONFIG_KEY_{at}").into(), (*key).into()));
-        env.push((format!("GIT_CONFIG_VALUE_{at}").into(), (*value).into()));
-    }
-    env
 }
 
 fn proxy_variables(port: u16) -> Vec<(OsString, OsString)> {

@@ -26,9 +26,9 @@ pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch
     let mut found = Vec::new();
     for simple in &mut script.commands {
         let bases = bases(ctx, workdir, simple.dirs.as_deref());
-        // Elsewhere than at the root there may be another repository, with settings of its own.
-        let at_root = bases.as_deref().is_some_and(|bases| bases.iter().all(|base| base == "."));
-        if simple.name() == "git" && !at_root {
+        // Outside there may be another repository, whose settings nobody has looked at.
+        let inside = bases.as_deref().is_some_and(|bases| bases.iter().all(|base| !base.starts_with('/')));
+        if simple.name() == "git" && !inside {
             simple.looks = false;
         }
         found.extend(named_in_history(ctx, simple));

@@ -94,16 +94,5 @@ impl Listening {
 }
 
 /// Built, fetched or git's own: large, and not where people keep their keys.
-const NOT_LOOKED_INTO: &[&str] = &[
-    ".git",
-    "node_modules",
-    "target",
-    ".venv",
-    "venv",
-    "__pycache__",
-    "dist",
-    "build",
-    ".tox",
-    ".mypy_cache",
-    "vendor",
-];
+const NOT_LOOKED_INTO: &[&str] =
+    &[".git", "node_modules", "target", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache"];

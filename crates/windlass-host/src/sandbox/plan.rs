@@ -231,10 +231,9 @@ const HOME_SECRETS: &[&str] = &[
     ".m2/settings-security.xml",
     ".gradle/gradle.properties",
     ".nuget/NuGet/NuGet.Config",
-    ".config/git/credentials",
 ];
 
-/// Programs below a home, and the settings git needs to commit.
+/// Programs below a home, and what git ignores everywhere.
 const HOME_TOOLS: &[&str] = &[
     ".rustup",
     ".pyenv",
@@ -258,10 +257,9 @@ const HOME_TOOLS: &[&str] = &[
     ".local/share/mise",
     ".local/share/uv",
     ".local/share/fnm",
-    ".gitconfig",
     ".gitignore",
     ".gitignore_global",
-    ".config/git",
+    ".config/git/ignore",
 ];
 
 /// Caches below a home; some are made where they are not there yet.

@@ -131,12 +131,15 @@ pub(super) fn look(args: &[Word]) -> Option<Seen> {
         ("reflog", ["show", ..]) => options(find("log")?, &rest[1..]),
         ("worktree", ["list"] | ["list", "--porcelain"]) => true,
         ("remote", ["get-url", remote]) => !remote.starts_with('-'),
-        ("config", [how @ ("--get" | "--get-all" | "--get-regexp"), key]) => !how.is_empty() && !key.starts_with('-'),
-        ("config", ["--list" | "-l"] | ["--list" | "-l", "--show-origin"]) => true,
+        // All of it may hold tokens.
+        ("config", ["--get" | "--get-all", key]) => HARMLESS_KEYS.iter().any(|known| key.starts_with(known)),
         _ => options(find(name)?, rest),
     };
     looks.then_some(Seen { reads: Vec::new(), walks: true })
 }
+
+/// Settings that are nobody's secret.
+const HARMLESS_KEYS: &[&str] = &["user.", "core.", "init.", "branch.", "pull.", "push.", "merge.", "rebase."];
 
 fn find(name: &str) -> Option<&'static Sub> {
     SUBS.iter().find(|sub| sub.name == name)

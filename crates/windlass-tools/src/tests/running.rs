@@ -127,7 +127,8 @@ fn what_bash_touches_is_its_command() {
     assert_eq!(shown(json!({"command": "ls x", "workdir": "sub"})), ["looks ls x", "read sub/x true"]);
     check("cat sub/../a.txt", &["looks cat sub/../a.txt", "read a.txt true"]);
     check("cd sub && cat ../a.txt", &["looks cd sub && cat ../a.txt", "read sub true", "read a.txt true"]);
-    check("cd sub; git log", &["runs cd sub; git log", "read sub true"]);
+    check("cd sub; git log", &["looks cd sub; git log", "read sub true"]);
+    check("git show HEAD:sub/f", &["looks git show HEAD:sub/f", "read sub/f true"]);
     check("cat sub/*.md", &["looks cat sub/*.md"]);
     check("git status", &["looks git status"]);
     check("cat ../x/y", &["looks cat ../x/y", &format!("read {}/x/y false", parent.display())]);
