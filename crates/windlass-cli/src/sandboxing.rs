@@ -80,11 +80,7 @@ fn net(settings: &Settings) -> Result<NetPolicy, Failure> {
         text.parse().map(Some).map_err(|why: String| Failure::usage(format!("{}: {why}", setting.origin)))
     };
     let own = read(&settings.layers)?.unwrap_or_default();
-    // Of two lists of hosts neither is stricter; the user's own counts.
-    Ok(match read(&settings.project)? {
-        Some(project) if project.looseness() < own.looseness() => project,
-        _ => own,
-    })
+    Ok(read(&settings.project)?.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
 }
 
 /// What the gate has to know of the network.

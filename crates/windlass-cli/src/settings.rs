@@ -179,7 +179,8 @@ impl Settings {
             let mut alone = Layers::new(KEYS);
             alone.add_text(layer, &path, &text)?;
             self.project.add_text(layer, &path, &text)?;
-            let more = alone.iter().filter(|(name, _)| Meaning::of(name) != Meaning::Tightens);
+            let own = &self.layers;
+            let more = alone.iter().filter(|(name, set)| Meaning::of(name, &set.value, own) != Meaning::Tightens);
             let unused: Vec<String> = more
                 .map(|(name, setting)| {
                     format!(
@@ -204,10 +205,10 @@ impl Settings {
     }
 
     /// What a project file sets, by name.
-    pub(crate) fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, String)>, Failure> {
+    pub(crate) fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, Value)>, Failure> {
         let mut alone = Layers::new(KEYS);
         alone.add_text(Layer::Project, &root.join(file.name), &Self::project_text(root, file)?)?;
-        Ok(alone.iter().map(|(name, setting)| (name.to_owned(), setting.value.to_string())).collect())
+        Ok(alone.iter().map(|(name, setting)| (name.to_owned(), setting.value.clone())).collect())
     }
 
     /// Keeps a rule that a person approved for good, for this workspace.
@@ -412,7 +413,8 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failur
 /// Names that rules may use already, although the tools come later.
 const LATER_TOOLS: &[&str] = &["web_fetch", "web_search", "spawn_agent"];
 
-fn default_limit(key: &str) -> f64 {
+/// The limit of a run where nobody set one.
+pub(crate) fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();
     let number = |value: Option<u64>| value.map_or(f64::INFINITY, |value| value as f64);
     match key {

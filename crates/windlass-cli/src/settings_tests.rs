@@ -89,7 +89,7 @@ fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
     assert_eq!(before.layers.text("model"), Some("user"));
     assert_eq!(before.layers.text("providers.groq.base_url"), None);
     assert!(before.gate(Mode::Ask, &["bash"]).unwrap().rules.is_empty());
-    assert_eq!((before.untrusted.len(), before.warnings.len()), (2, 4));
+    assert_eq!((before.untrusted.len(), before.warnings.len()), (2, 5));
     let store = TrustStore::new(before.places.trust_dir());
     store.keep(&root, &before.untrusted[0], Said::Trusted).unwrap();
     store.keep(&root, &before.untrusted[1], Said::Refused).unwrap();
@@ -106,4 +106,16 @@ fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
     std::fs::write(root.join(".windlass/config.toml"), format!("{text} ")).unwrap();
     let changed = load();
     assert_eq!((changed.layers.text("model"), changed.untrusted.len()), (Some("user"), 1));
+}
+
+#[test]
+fn of_two_lists_of_hosts_a_project_leaves_what_both_list() {
+    use windlass_core::gate::Reach;
+    let net = |user: &str, project: &str| {
+        let line = |net: &str| format!("sandbox.net = \"{net}\"");
+        sandboxing::reach(&load(&line(user), &line(project)).unwrap()).unwrap()
+    };
+    assert_eq!(net("allow:a.example,b.example", "allow:b.example"), Reach::Something);
+    assert_eq!(net("allow:a.example", "allow:b.example"), Reach::Nothing);
+    assert_eq!(net("loopback", "open"), Reach::Loopback);
 }
