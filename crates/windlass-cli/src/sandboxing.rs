@@ -56,6 +56,11 @@ fn own_folders(settings: &Settings) -> Vec<PathBuf> {
     [Some(settings.places.data_dir.clone()), config].into_iter().flatten().collect()
 }
 
+/// Whether commands are held at all.
+pub(crate) fn holds_commands(settings: &Settings) -> Result<bool, Failure> {
+    Ok(level(settings)?.is_some())
+}
+
 /// The level: the project's counts where it is stricter. `None` is no sandbox at all.
 fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
     let read = |layers: &Layers<'_>| match layers.text("sandbox.level") {
