@@ -49,7 +49,7 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
     /// Look into the machinery
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Debug(DebugCommand),
 }
 

@@ -29,6 +29,8 @@ fn a_project_may_tighten_and_nothing_else() {
     let rules = load("", "[rules]\nallow = [\"bash\"]\ndeny = [\"bash(rm *)\"]").unwrap();
     let rules = rules.gate(Mode::Ask, &["bash"]).unwrap().rules;
     assert_eq!(rules.iter().map(ToString::to_string).collect::<Vec<_>>(), ["bash(rm *)"]);
+    let own = load("", "rules.deny = [\"greet(x*)\"]\n[tools.greet]\ncommand = [\"true\"]").unwrap();
+    assert_eq!(own.gate(Mode::Ask, &["bash"]).unwrap().rules.len(), 1);
 }
 
 #[test]
