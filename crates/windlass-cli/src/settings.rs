@@ -373,7 +373,7 @@ impl Settings {
                     let rule = rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?;
                     // A project may forbid a tool that it would bring, before anybody trusts it to bring one.
                     let brought = Self::named("tools", &rule.tool, "command");
-                    if self.project.get(&brought).is_none() {
+                    if level != Level::Project || self.project.get(&brought).is_none() {
                         known_tool(&rule, tools, &setting.origin)?;
                     }
                     rules.push(rule);

@@ -162,17 +162,21 @@ fn what_a_rule_keeps_back_no_tool_shows() {
     let place = Place::new();
     place.write("private/plan.txt", "marker-of-a-secret\n");
     place.write("open.txt", "marker-of-all\n");
-    assert_eq!(place.run(&["config", "set", "rules.deny", "read_file(private/)"]).code, 0);
+    place.write("half/plan.txt", "marker-of-a-secret\n");
+    assert_eq!(place.run(&["config", "set", "rules.deny", "read_file(private/),read_file(half/plan.txt)"]).code, 0);
     let calls = [
         ("read_file", serde_json::json!({ "path": "private/plan.txt" })),
         ("grep", serde_json::json!({ "pattern": "marker" })),
         ("find_files", serde_json::json!({ "pattern": "*.txt" })),
         ("list_directory", serde_json::json!({ "path": "." })),
+        ("list_directory", serde_json::json!({ "path": "half" })),
         ("bash", serde_json::json!({ "command": "cat private/plan.txt" })),
         ("bash", serde_json::json!({ "command": "grep -r marker ." })),
         ("bash", serde_json::json!({ "command": "cat open.txt" })),
     ];
-    play(&place, &calls, &["--on-ask", "deny"]);
+    let said = play(&place, &calls, &["--on-ask", "deny"]);
+    let listed = |result: &str| result.contains("a rule keeps entries of this directory back");
+    assert_eq!(said.iter().filter(|(_, result)| listed(result)).count(), 2);
     let log: String = place.log().iter().map(ToString::to_string).collect();
     assert!(!log.contains("marker-of-a-secret"), "{log}");
     assert!(log.contains("marker-of-all"));
