@@ -49,7 +49,7 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
     /// Look into the machinery
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Debug(DebugCommand),
 }
 
@@ -354,7 +354,7 @@ pub(crate) enum PolicyCommand {
     Explain(ExplainArgs),
     /// Hold a table of calls against the verdicts they must have; exit code 1 when one is decided otherwise
     #[command(
-        after_help = "The table is TOML:\n\n  [rules]\n  deny = [\"bash(git push *)\"]\n\n  [[case]]\n  command = \"git push origin main\"   # or tool and args\n  approval = \"auto\"                  # plan, ask, edit or auto\n  sandboxed = true\n  expect = \"deny\"                    # allow, ask, person or deny\n  rule = \"user rule bash(git push *)\""
+        after_help = "The table is TOML:\n\n  [rules]\n  deny = [\"bash(git push *)\"]\n\n  [[case]]\n  command = \"git push origin main\"   # or tool and args\n  approval = \"auto\"                  # plan, ask, edit or auto\n  sandboxed = true                   # or false; as the settings say without it\n  expect = \"deny\"                    # allow, ask, person or deny\n  rule = \"user rule bash(git push *)\""
     )]
     Test(PolicyTestArgs),
 }
@@ -369,9 +369,9 @@ pub(crate) struct ExplainArgs {
     /// Judge in this mode: plan, ask, edit or auto
     #[arg(long, value_name = "MODE")]
     pub(crate) approval: Option<String>,
-    /// As if a kernel sandbox were in force
-    #[arg(long)]
-    pub(crate) sandboxed: bool,
+    /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: as for `run`]
+    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
+    pub(crate) sandbox: Option<String>,
     /// As if it worked on a private copy
     #[arg(long)]
     pub(crate) isolated: bool,

@@ -17,8 +17,25 @@ const DEFAULT_TIMEOUT: f64 = 120.0;
 /// And at most.
 const MAX_TIMEOUT: f64 = 600.0;
 
+/// All tools there are under these settings: our own, and the programs. Whoever reads rules or judges calls uses this
+/// list, so that a rule about a tool means the same everywhere.
+pub(crate) fn all_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+    with_programs(windlass_tools::all(), settings)
+}
+
+/// The same, where our own are made already.
+pub(crate) fn with_programs(mut own: Vec<Arc<dyn Tool>>, settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+    own.extend(program_tools(settings)?);
+    Ok(own)
+}
+
+/// What rules may be about.
+pub(crate) fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {
+    tools.iter().map(|tool| tool.spec().name.as_str()).collect()
+}
+
 /// The tools that the settings describe, in the order of their names.
-pub(crate) fn program_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+fn program_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
     let named = settings.layers.iter().filter_map(|(key, _)| key.strip_prefix("tools.")?.rsplit_once('.'));
     let names: BTreeSet<String> = named.map(|(name, _)| name.trim_matches('"').to_owned()).collect();
     names.iter().map(|name| program_tool(settings, name)).collect()

@@ -56,6 +56,11 @@ fn own_folders(settings: &Settings) -> Vec<PathBuf> {
     [Some(settings.places.data_dir.clone()), config].into_iter().flatten().collect()
 }
 
+/// Whether commands are held at all.
+pub(crate) fn holds_commands(settings: &Settings) -> Result<bool, Failure> {
+    Ok(level(settings)?.is_some())
+}
+
 /// The level: the project's counts where it is stricter. `None` is no sandbox at all.
 fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
     let read = |layers: &Layers<'_>| match layers.text("sandbox.level") {
@@ -80,11 +85,7 @@ fn net(settings: &Settings) -> Result<NetPolicy, Failure> {
         text.parse().map(Some).map_err(|why: String| Failure::usage(format!("{}: {why}", setting.origin)))
     };
     let own = read(&settings.layers)?.unwrap_or_default();
-    // Of two lists of hosts neither is stricter; the user's own counts.
-    Ok(match read(&settings.project)? {
-        Some(project) if project.looseness() < own.looseness() => project,
-        _ => own,
-    })
+    Ok(read(&settings.project)?.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
 }
 
 /// What the gate has to know of the network.

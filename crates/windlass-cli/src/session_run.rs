@@ -28,7 +28,7 @@ use crate::args::{AgentArgs, Format, LimitArgs, OutputArgs};
 use crate::commands::trust::ask_about;
 use crate::failure::Failure;
 use crate::plan::{self, ModelPlan};
-use crate::programs::program_tools;
+use crate::programs::with_programs;
 use crate::settings::Settings;
 use crate::view::{View, ask};
 use crate::{exit, wire};
@@ -87,8 +87,8 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
         let Ready { settings, root, plan, tools } = ready;
-        let mut tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
-        tools.extend(program_tools(&settings)?);
+        let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
+        let tools = with_programs(tools, &settings)?;
         let unknown = plan.unknown_model();
         for warning in settings.warnings.iter().chain(&unknown) {
             say!("warning: {}", crate::safe::message(warning));

@@ -179,7 +179,8 @@ impl Settings {
             let mut alone = Layers::new(KEYS);
             alone.add_text(layer, &path, &text)?;
             self.project.add_text(layer, &path, &text)?;
-            let more = alone.iter().filter(|(name, _)| Meaning::of(name) != Meaning::Tightens);
+            let own = &self.layers;
+            let more = alone.iter().filter(|(name, set)| Meaning::of(name, &set.value, own) != Meaning::Tightens);
             let unused: Vec<String> = more
                 .map(|(name, setting)| {
                     format!(
@@ -204,10 +205,10 @@ impl Settings {
     }
 
     /// What a project file sets, by name.
-    pub(crate) fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, String)>, Failure> {
+    pub(crate) fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, Value)>, Failure> {
         let mut alone = Layers::new(KEYS);
         alone.add_text(Layer::Project, &root.join(file.name), &Self::project_text(root, file)?)?;
-        Ok(alone.iter().map(|(name, setting)| (name.to_owned(), setting.value.to_string())).collect())
+        Ok(alone.iter().map(|(name, setting)| (name.to_owned(), setting.value.clone())).collect())
     }
 
     /// Keeps a rule that a person approved for good, for this workspace.
@@ -370,7 +371,11 @@ impl Settings {
                 for text in texts {
                     let rule = Rule::parse(text, verdict, level);
                     let rule = rule.map_err(|err| Failure::usage(format!("{}: {err}", setting.origin)))?;
-                    known_tool(&rule, tools, &setting.origin)?;
+                    // A project may forbid a tool that it would bring, before anybody trusts it to bring one.
+                    let brought = Self::named("tools", &rule.tool, "command");
+                    if level != Level::Project || self.project.get(&brought).is_none() {
+                        known_tool(&rule, tools, &setting.origin)?;
+                    }
                     rules.push(rule);
                 }
             }
@@ -412,7 +417,8 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failur
 /// Names that rules may use already, although the tools come later.
 const LATER_TOOLS: &[&str] = &["web_fetch", "web_search", "spawn_agent"];
 
-fn default_limit(key: &str) -> f64 {
+/// The limit of a run where nobody set one.
+pub(crate) fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();
     let number = |value: Option<u64>| value.map_or(f64::INFINITY, |value| value as f64);
     match key {
@@ -424,112 +430,5 @@ fn default_limit(key: &str) -> f64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn load(user: &str, project: &str) -> Result<Settings, Failure> {
-        let home = tempfile::tempdir().unwrap();
-        let dir = home.path().join(".config/windlass");
-        std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("config.toml"), user).unwrap();
-        let root = home.path().join("project");
-        std::fs::create_dir_all(root.join(".windlass")).unwrap();
-        std::fs::write(root.join(".windlass/config.toml"), project).unwrap();
-        let path = home.path().as_os_str().to_owned();
-        Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone()))
-    }
-
-    #[test]
-    fn a_project_may_tighten_and_nothing_else() {
-        let settings = load("max_steps = 20", "max_steps = 5\nmodel = \"evil\"\napproval = \"plan\"").unwrap();
-        assert_eq!(settings.budget().unwrap().steps, Some(5));
-        assert_eq!(settings.gate(Mode::Ask, &["bash"]).unwrap().mode, Mode::Plan);
-        assert_eq!(settings.layers.text("model"), None);
-        assert_eq!(settings.warnings.len(), 1);
-        let loose = load("max_steps = 5", "max_steps = 500\napproval = \"auto\"\nmax_tokens = \"unlimited\"").unwrap();
-        assert_eq!(loose.budget().unwrap().steps, Some(5));
-        assert_eq!(loose.budget().unwrap().tokens, Some(500_000));
-        assert_eq!(loose.gate(Mode::Ask, &["bash"]).unwrap().mode, Mode::Ask);
-        let rules = load("", "[rules]\nallow = [\"bash\"]\ndeny = [\"bash(rm *)\"]").unwrap();
-        let rules = rules.gate(Mode::Ask, &["bash"]).unwrap().rules;
-        assert_eq!(rules.iter().map(ToString::to_string).collect::<Vec<_>>(), ["bash(rm *)"]);
-    }
-
-    #[test]
-    fn mistakes_show_file_line_and_what_was_meant() {
-        let text = load("modle = \"x\"", "").err().unwrap().text();
-        assert!(text.contains("config.toml") && text.contains("model"), "{text}");
-        let text = load("max_steps = 0", "").err().unwrap().text();
-        assert!(text.contains("max_steps") && text.contains("unlimited"), "{text}");
-        let text = load("model = ", "").err().unwrap().text();
-        assert!(text.contains('^'), "{text}");
-        let settings = load("[rules]\ndeny = [\"bash(\"]", "").unwrap();
-        let text = settings.gate(Mode::Ask, &["bash"]).err().unwrap().text();
-        assert!(text.contains("config.toml:2"), "{text}");
-        let settings = load("[rules]\ndeny = [\"bahs\"]", "").unwrap();
-        let text = settings.gate(Mode::Ask, &["bash"]).err().unwrap().text();
-        assert!(text.contains("did you mean `bash`?"), "{text}");
-        assert!(load("max_steps = 0.5", "").unwrap().budget().is_err());
-    }
-
-    #[test]
-    fn a_profile_counts_over_settings_and_under_flags() {
-        let user = "model = \"a/x\"\nmax_steps = 9\n[profiles.fast]\nmodel = \"ollama/small\"\nmax_steps = 3\n";
-        let mut settings = load(user, "").unwrap();
-        let agent = AgentArgs { profile: Some("fast".into()), ..AgentArgs::default() };
-        let limits = LimitArgs { max_steps: Some("5".into()), ..LimitArgs::default() };
-        settings.add_flags(&agent, &limits).unwrap();
-        assert_eq!(settings.layers.text("model"), Some("ollama/small"));
-        assert_eq!(settings.layers.get("model").unwrap().origin.place, "profile fast");
-        assert_eq!(settings.budget().unwrap().steps, Some(5));
-        let unknown = AgentArgs { profile: Some("fats".into()), ..AgentArgs::default() };
-        let text = load(user, "").unwrap().add_flags(&unknown, &limits).err().unwrap().text();
-        assert!(text.contains("did you mean `fast`?"), "{text}");
-    }
-
-    #[test]
-    fn unlimited_is_written_out() {
-        let settings = load("max_tokens = \"unlimited\"\nmax_budget_usd = 0.5", "").unwrap();
-        assert_eq!(settings.budget().unwrap().tokens, None);
-        assert_eq!(settings.budget().unwrap().tokens_uncached, None);
-        assert_eq!(settings.budget().unwrap().cost_micros, Some(500_000));
-        assert!(settings.explicit_cost_limit());
-    }
-
-    #[test]
-    fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
-        let home = tempfile::tempdir().unwrap();
-        let root = home.path().join("project");
-        std::fs::create_dir_all(root.join(".windlass")).unwrap();
-        let config = home.path().join(".config/windlass");
-        std::fs::create_dir_all(&config).unwrap();
-        std::fs::write(config.join("config.toml"), "model = \"user\"\nmax_steps = 5\n").unwrap();
-        let text = "model = \"project\"\nmax_steps = 9\n[providers.groq]\nbase_url = \"http://127.0.0.1:1\"\n[rules]\nallow = [\"bash\"]\n";
-        std::fs::write(root.join(".windlass/config.toml"), text).unwrap();
-        std::fs::write(root.join(".windlass/config.local.toml"), "temperature = 0.5\n").unwrap();
-        let path = home.path().as_os_str().to_owned();
-        let load = || Settings::load_with(Some(&root), |name| (name == "HOME").then(|| path.clone())).unwrap();
-        let before = load();
-        assert_eq!(before.layers.text("model"), Some("user"));
-        assert_eq!(before.layers.text("providers.groq.base_url"), None);
-        assert!(before.gate(Mode::Ask, &["bash"]).unwrap().rules.is_empty());
-        assert_eq!((before.untrusted.len(), before.warnings.len()), (2, 4));
-        let store = TrustStore::new(before.places.trust_dir());
-        store.keep(&root, &before.untrusted[0], Said::Trusted).unwrap();
-        store.keep(&root, &before.untrusted[1], Said::Refused).unwrap();
-        let mut after = load();
-        assert_eq!((after.untrusted.len(), after.warnings.len()), (0, 0));
-        assert_eq!(after.layers.text("model"), Some("project"));
-        assert!(after.layers.get("model").unwrap().origin.place.ends_with(".windlass/config.toml:1"));
-        assert_eq!(after.budget().unwrap().steps, Some(9));
-        assert_eq!(after.layers.number("temperature"), None);
-        assert_eq!(after.gate(Mode::Ask, &["bash"]).unwrap().rules.len(), 1);
-        let agent = AgentArgs { model: Some("flag".into()), ..AgentArgs::default() };
-        after.add_flags(&agent, &LimitArgs::default()).unwrap();
-        assert_eq!(after.layers.text("model"), Some("flag"));
-        std::fs::write(root.join(".windlass/config.toml"), format!("{text} ")).unwrap();
-        let changed = load();
-        assert_eq!((changed.layers.text("model"), changed.untrusted.len()), (Some("user"), 1));
-    }
-}
+#[path = "settings_tests.rs"]
+mod tests;

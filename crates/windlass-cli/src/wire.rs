@@ -28,8 +28,8 @@ use windlass_providers::{
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan::ModelPlan;
-use crate::sandboxing;
 use crate::settings::Settings;
+use crate::{programs, sandboxing};
 
 /// The largest script or certificate file.
 const MAX_FILE: u64 = 16 << 20;
@@ -64,8 +64,7 @@ pub(crate) fn engine(
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
-    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
-    let gate = settings.gate(default_mode, &names)?;
+    let gate = settings.gate(default_mode, &programs::names(&tools))?;
     let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone())?;
     let place = InPlace::new(root.clone(), env);
     let place = match held {

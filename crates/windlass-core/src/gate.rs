@@ -355,6 +355,7 @@ impl PermissionGate {
             (Mode::Edit | Mode::Auto, Effect::Write) => (Verdict::Allow, "this mode edits freely"),
             (Mode::Edit, _) => (Verdict::Ask, "this mode asks before commands"),
             (Mode::Auto, Effect::Execute) if proposal.place.sandboxed => (Verdict::Allow, "the sandbox holds it"),
+            (Mode::Auto, _) if proposal.place.sandboxed => (Verdict::Ask, "the sandbox does not hold what this may do"),
             (Mode::Auto, _) => (Verdict::Ask, "no kernel sandbox is in force, so commands are asked for"),
         };
         Decision::new(verdict, rule, reason)

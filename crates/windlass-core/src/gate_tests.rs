@@ -258,3 +258,22 @@ proptest::proptest! {
         proptest::prop_assert_eq!(loosest().judge(&proposal).verdict, Verdict::Deny);
     }
 }
+
+#[test]
+fn auto_says_truly_why_it_asks() {
+    let gate = PermissionGate { mode: Mode::Auto, reach: Reach::Something, ..PermissionGate::default() };
+    let judge = |effect: Effect, sandboxed: bool| {
+        let place = Place { sandboxed, ..Place::default() };
+        gate.judge(&Proposal { tool: "own", effect, touches: &[], place })
+    };
+    assert_eq!(judge(Effect::Execute, true).verdict, Verdict::Allow);
+    for (effect, sandboxed, says) in [
+        (Effect::Execute, false, "no kernel sandbox is in force"),
+        (Effect::External, false, "no kernel sandbox is in force"),
+        (Effect::External, true, "the sandbox does not hold what this may do"),
+    ] {
+        let asked = judge(effect, sandboxed);
+        assert_eq!(asked.verdict, Verdict::Ask);
+        assert!(asked.reason.contains(says), "{effect:?} {sandboxed}: {}", asked.reason);
+    }
+}

@@ -95,6 +95,8 @@ pub struct Listing {
     pub entries: Vec<(String, FileKind, u64)>,
     /// There are more.
     pub more: bool,
+    /// A rule keeps some of them back.
+    pub kept_back: bool,
 }
 
 /// What to find.

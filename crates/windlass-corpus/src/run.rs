@@ -1,6 +1,6 @@
 //! Runs cases, a few at a time, those that depend on time or on the whole machine alone, and makes a row of each.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -35,14 +35,21 @@ pub struct Options {
 pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report, String> {
     let product = Product::open(&options.binary)?;
     let mut rows: Vec<(usize, Row)> = Vec::new();
+    let mut known: BTreeSet<String> = BTreeSet::new();
     let (mut together, mut alone) = (VecDeque::new(), VecDeque::new());
     for (at, line) in load(&options.paths)?.into_iter().enumerate() {
+        if let Ok(case) = &line.case {
+            known.insert(case.category.clone());
+        }
         match line.case {
             Ok(case) if !wanted(options, &case) => {}
             Ok(case) if needs_quiet(&case) => alone.push_back((at, case)),
             Ok(case) => together.push_back((at, case)),
             Err(why) => rows.push((at, no_case(line.place, why))),
         }
+    }
+    if rows.is_empty() && together.is_empty() && alone.is_empty() {
+        return Err(nothing_matched(options, &known));
     }
     rows.iter().for_each(|(_, row)| tell(row));
     let rows = Mutex::new(rows);
@@ -65,6 +72,16 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report, St
     let mut rows = rows.into_inner().unwrap_or_default();
     rows.sort_by_key(|(at, _)| *at);
     Ok(Report { rows: rows.into_iter().map(|(_, row)| row).collect() })
+}
+
+/// Why there is nothing to run, and what could have been meant.
+fn nothing_matched(options: &Options, known: &BTreeSet<String>) -> String {
+    if known.is_empty() {
+        return "there is no case in what was given".to_owned();
+    }
+    let asked: Vec<&str> = options.categories.iter().chain(&options.ids).map(String::as_str).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    format!("no case matches {}; the categories are {}", asked.join(", "), known.join(", "))
 }
 
 fn wanted(options: &Options, case: &Case) -> bool {

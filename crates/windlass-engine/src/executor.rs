@@ -3,13 +3,15 @@
 //! It names no tool and opens nothing.
 
 mod hidden;
+mod keys;
 mod one;
 
 pub(crate) use hidden::Unhidden;
+pub(crate) use keys::OF_A_RUN;
 pub(crate) use one::describe_panic;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt;
 use windlass_core::BoxFuture;
@@ -31,6 +33,8 @@ use crate::schema::Schemas;
 const PARALLEL_READS: usize = 4;
 /// How many reads are logged as started before the first of them ends: after a crash, the ones that never ran are few.
 const MOST_STARTED: usize = 4 * PARALLEL_READS;
+/// How many keys are remembered as told; a further one may be told twice.
+const MAX_TOLD: usize = 1_000;
 
 /// Everything calls of one run need.
 pub(crate) struct Executor {
@@ -48,6 +52,8 @@ pub(crate) struct Executor {
     pub(crate) cancel: CancellationToken,
     /// `--yes`: answers what a flag may answer.
     pub(crate) yes: bool,
+    /// Keys in changed files that were told already.
+    pub(crate) told_keys: Mutex<Vec<String>>,
 }
 
 /// A call that may run.
@@ -158,12 +164,24 @@ impl Executor {
         for change in done.changes {
             self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change }).await?;
         }
-        for text in done.keys {
-            self.outlet.emit(EventKind::Warned { code: "key_in_file".into(), text }).await?;
-        }
+        self.tell_keys(done.keys).await?;
         self.log_finished(&done.result, began).await?;
         step.command_failed |= effect == Effect::Execute && done.result.error.is_some();
         Ok(Settled { result: done.result, effect: Some(effect) })
+    }
+
+    /// Warns of keys in changed files.
+    pub(crate) async fn tell_keys(&self, keys: Vec<String>) -> Result<(), StoreError> {
+        for text in keys {
+            {
+                let mut told = self.told_keys.lock().unwrap_or_else(PoisonError::into_inner);
+                if told.len() < MAX_TOLD {
+                    told.push(text.clone());
+                }
+            }
+            self.outlet.emit(EventKind::Warned { code: "key_in_file".into(), text }).await?;
+        }
+        Ok(())
     }
 
     /// Judges a call in the light of the ones before it: after a failed command, later commands of the step do not run.

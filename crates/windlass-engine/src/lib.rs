@@ -57,5 +57,5 @@ pub mod testing;
 pub use asking::{NoSuchAsk, OnAsk};
 pub use native::{NativeOptions, NativeRuntime};
 pub use run::{Canceller, RunHandle, RunOptions};
-pub use schema::check_schema;
+pub use schema::{check_arguments, check_schema};
 pub use session::{ArtifactsOf, Engine, EngineBuilder, EngineError, Open, Session};

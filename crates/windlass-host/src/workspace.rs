@@ -202,7 +202,7 @@ impl Files for Root {
             let (kind, size) = stat.map_or((kind_of(file_type), 0), |stat| (stat.kind, stat.size));
             (name.to_string_lossy().into_owned(), kind, size)
         });
-        Ok(Listing { entries: entries.collect(), more })
+        Ok(Listing { entries: entries.collect(), more, kept_back: false })
     }
 
     fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {

@@ -58,7 +58,7 @@ impl Tool for ListDirectory {
 }
 
 fn show(listing: &Listing) -> String {
-    if listing.entries.is_empty() {
+    if listing.entries.is_empty() && !listing.kept_back {
         return "[the directory is empty]".into();
     }
     let line = |(name, kind, size): &(String, FileKind, u64)| match kind {
@@ -71,5 +71,28 @@ fn show(listing: &Listing) -> String {
     if listing.more {
         lines.push(format!("[more than {MAX_ENTRIES} entries; find_files with a pattern narrows it down]"));
     }
+    if listing.kept_back {
+        lines.push("[a rule keeps entries of this directory back; work without them]".into());
+    }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(names: &[&str], kept_back: bool, expect: &str) {
+        let entries = names.iter().map(|&name| (name.to_owned(), FileKind::File, 1)).collect();
+        assert_eq!(show(&Listing { entries, more: false, kept_back }), expect);
+    }
+
+    #[test]
+    fn a_directory_is_empty_only_where_nothing_is_kept_back() {
+        let kept_back = "[a rule keeps entries of this directory back; work without them]";
+        check(&[], false, "[the directory is empty]");
+        check(&[], true, kept_back);
+        check(&["a"], false, "a  1");
+        check(&["a"], true, &format!("a  1\n{kept_back}"));
+    }
 }

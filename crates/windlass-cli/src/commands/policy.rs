@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_core::ask::{Answer, Question};
-use windlass_core::gate::{Decision, Explained, Level, Mode, PermissionGate, Proposal, Rule, Stage, Verdict};
+use windlass_core::gate::{Decision, Explained, Level, Mode, PermissionGate, Place, Proposal, Rule, Stage, Verdict};
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
 use windlass_core::workspace::{Artifacts, Files, Processes};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_host::artifact::ArtifactDir;
-use windlass_host::config::nearest;
+use windlass_host::config::{Layer, nearest};
 use windlass_host::exec::{HostProcesses, child_env};
 use windlass_host::workspace::Root;
 
@@ -21,7 +21,7 @@ use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
 use crate::failure::Failure;
 use crate::safe::plain;
 use crate::settings::Settings;
-use crate::{exit, out, plan, wire};
+use crate::{exit, out, plan, programs, sandboxing, wire};
 
 /// The largest table of cases.
 const MAX_TABLE: u64 = 4 << 20;
@@ -36,12 +36,12 @@ pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, Failure> {
 }
 
 fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(args.cd.as_deref())?;
+    let desk = Desk::open(args.cd.as_deref(), args.sandbox.as_deref())?;
     let mut gate = desk.gate()?;
     if let Some(mode) = &args.approval {
         gate.mode = mode.parse().map_err(Failure::usage)?;
     }
-    let place = windlass_core::gate::Place { isolated: args.isolated, sandboxed: args.sandboxed };
+    let place = Place { isolated: args.isolated, sandboxed: desk.held };
     let tool = desk.tool(&args.tool)?;
     let given = if args.words == ["-"] { standard_input()? } else { args.words.join(" ") };
     let judged = desk.judge(&gate, tool.as_ref(), &arguments(tool.as_ref(), &given)?, place);
@@ -58,7 +58,7 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
     if let Some(key) = keys(&table).find(|key| !matches!(*key, "rules" | "case" | "approval")) {
         return Err(wrong(format!("`{key}` is not known; a table has `approval`, `[rules]` and `[[case]]`")));
     }
-    let desk = Desk::open(args.cd.as_deref())?;
+    let desk = Desk::open(args.cd.as_deref(), None)?;
     let mut gate = desk.gate()?;
     gate.rules.extend(rules(&table["rules"]).map_err(wrong)?);
     if let Some(mode) = table["approval"].as_str() {
@@ -107,7 +107,10 @@ fn run_case(desk: &Desk, gate: &PermissionGate, case: &Value) -> Result<Option<S
         return Err(format!("`{key}` is not known; a case has {}", KEYS.join(", ")));
     }
     let text = |key: &str| case[key].as_str();
-    let flag = |key: &str| case[key].as_bool().unwrap_or(false);
+    let flag = |key: &str, without: bool| match &case[key] {
+        Value::Null => Ok(without),
+        value => value.as_bool().ok_or_else(|| format!("`{key}` must be true or false")),
+    };
     let mut gate = gate.clone();
     if let Some(mode) = text("approval") {
         gate.mode = mode.parse::<Mode>()?;
@@ -122,7 +125,7 @@ fn run_case(desk: &Desk, gate: &PermissionGate, case: &Value) -> Result<Option<S
     if !["allow", "ask", "person", "deny"].contains(&expect) {
         return Err(format!("`{expect}` is not a verdict; use allow, ask, person or deny"));
     }
-    let place = windlass_core::gate::Place { isolated: flag("isolated"), sandboxed: flag("sandboxed") };
+    let place = Place { isolated: flag("isolated", false)?, sandboxed: flag("sandboxed", desk.held)? };
     let decision = desk.judge(&gate, tool.as_ref(), &args, place).decision;
     let got = word(decision.verdict);
     let rule_fits = text("rule").is_none_or(|rule| rule == decision.rule);
@@ -137,6 +140,8 @@ fn run_case(desk: &Desk, gate: &PermissionGate, case: &Value) -> Result<Option<S
 /// The settings and tools of a workspace.
 struct Desk {
     settings: Settings,
+    /// Whether the settings put commands in a sandbox.
+    held: bool,
     tools: ToolSet,
     files: Arc<dyn Files>,
     processes: Arc<dyn Processes>,
@@ -144,15 +149,19 @@ struct Desk {
 }
 
 impl Desk {
-    fn open(cd: Option<&Path>) -> Result<Self, Failure> {
+    fn open(cd: Option<&Path>, sandbox: Option<&str>) -> Result<Self, Failure> {
         let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
         let root: Arc<Root> = Arc::new(plan::open_workspace(cd, home.as_deref())?);
-        let settings = Settings::load(Some(root.root()))?;
+        let mut settings = Settings::load(Some(root.root()))?;
+        if let Some(level) = sandbox {
+            settings.layers.add(Layer::Flag, "sandbox.level", level, "--sandbox")?;
+        }
         let processes = HostProcesses::new(root.clone(), child_env(std::iter::empty(), &[]));
         let artifacts = ArtifactDir::new(settings.places.sessions_dir().join("none"));
         Ok(Self {
+            held: sandboxing::holds_commands(&settings)?,
+            tools: ToolSet::new(programs::all_tools(&settings)?),
             settings,
-            tools: ToolSet::new(windlass_tools::all()),
             files: root,
             processes: Arc::new(processes),
             artifacts: Arc::new(artifacts),
@@ -175,7 +184,7 @@ impl Desk {
     }
 
     /// The stages of the gate, with those around it: whether the tool takes the call, and where it would run.
-    fn judge(&self, gate: &PermissionGate, tool: &dyn Tool, args: &Value, place: windlass_core::gate::Place) -> Judged {
+    fn judge(&self, gate: &PermissionGate, tool: &dyn Tool, args: &Value, place: Place) -> Judged {
         let name = tool.spec().name.as_str();
         let ctx = ToolCtx {
             files: &self.files,
@@ -185,7 +194,12 @@ impl Desk {
             cancel: CancellationToken::new(),
         };
         let capability = capability(place);
-        match tool.touches(args, &ctx) {
+        let fits = windlass_engine::check_arguments(name, &tool.spec().schema, args);
+        let touches = match fits {
+            Ok(()) => tool.touches(args, &ctx),
+            Err(why) => Err(ToolFailure::new(ErrorCategory::InvalidArguments, why)),
+        };
+        match touches {
             Ok(touches) => {
                 let proposal = Proposal { tool: name, effect: tool.spec().effect, touches: &touches, place };
                 let Explained { mut stages, mut decision } = gate.explain(&proposal);
@@ -216,7 +230,7 @@ struct Judged {
     capability: &'static str,
 }
 
-fn capability(place: windlass_core::gate::Place) -> &'static str {
+fn capability(place: Place) -> &'static str {
     match (place.isolated, place.sandboxed) {
         (false, false) => "in place, with no kernel sandbox",
         (false, true) => "in place, in a kernel sandbox",
@@ -243,12 +257,23 @@ impl Voice for Silent {
 
 /// The arguments of a call: JSON, or the command or path alone.
 fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
-    if given.trim_start().starts_with('{') && tool.spec().name != "bash" {
-        return serde_json::from_str(given).map_err(|err| Failure::usage(format!("the arguments are not JSON: {err}")));
-    }
     let properties = &tool.spec().schema["properties"];
+    if given.trim_start().starts_with('{') {
+        match serde_json::from_str(given) {
+            Ok(args) => return Ok(args),
+            // A group of commands begins with a brace, too.
+            Err(_) if properties.get("command").is_some() => {}
+            Err(err) => return Err(Failure::usage(format!("the arguments are not JSON: {err}"))),
+        }
+    }
     let key = ["command", "path", "pattern"].into_iter().find(|key| properties.get(key).is_some());
-    let Some(key) = key.filter(|_| !given.is_empty()) else { return Ok(json!({})) };
+    if given.is_empty() {
+        return Ok(json!({}));
+    }
+    let Some(key) = key else {
+        return Err(Failure::usage(format!("`{}` takes neither a command nor a path", tool.spec().name))
+            .hint("give its arguments as JSON; `windlass tools NAME` shows their schema"));
+    };
     let mut args = json!({ key: given });
     // What a file would hold does not matter to the gate.
     for needed in tool.spec().schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {

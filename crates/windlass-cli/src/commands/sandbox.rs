@@ -15,9 +15,8 @@ use crate::args::SandboxArgs;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::safe::plain;
-use crate::sandboxing;
 use crate::settings::Settings;
-use crate::{exit, plan};
+use crate::{exit, plan, programs, sandboxing};
 
 pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
@@ -28,9 +27,8 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
         say!("warning: {}", plain(warning));
     }
     let env = child_env(std::env::vars_os(), settings.layers.texts("env.pass").unwrap_or_default());
-    let tools = windlass_tools::all();
-    let names: Vec<&str> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
-    let hidden = settings.gate(Mode::Ask, &names)?.hidden_paths();
+    let tools = programs::all_tools(&settings)?;
+    let hidden = settings.gate(Mode::Ask, &programs::names(&tools))?.hidden_paths();
     let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env)? else {
         return Err(Failure::usage("`full` means no sandbox at all").hint("start the program itself instead"));
     };

@@ -9,7 +9,7 @@ use crate::args::ToolsArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan;
-use crate::programs::program_tools;
+use crate::programs::all_tools;
 use crate::settings::Settings;
 use crate::view::style::first_line;
 
@@ -17,8 +17,7 @@ pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(None, home.as_deref()).ok();
     let settings = Settings::load(root.as_ref().map(Files::root))?;
-    let mut tools = windlass_tools::all();
-    tools.extend(program_tools(&settings)?);
+    let tools = all_tools(&settings)?;
     let mut text = String::new();
     match &args.name {
         Some(name) => {

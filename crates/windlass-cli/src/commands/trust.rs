@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
+use windlass_core::gate::Mode;
 use windlass_core::workspace::Files;
+use windlass_host::config::{Layers, Value};
+use windlass_host::sandbox::NetPolicy;
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
 use crate::args::TrustCommand;
 use crate::failure::Failure;
 use crate::out::{err, say};
 use crate::safe::{json_line, marked_line, one_line};
-use crate::settings::Settings;
+use crate::settings::{Settings, default_limit};
 use crate::{exit, plan};
 
 /// Set in the environment of everything that a run starts.
@@ -32,7 +35,11 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
                     Some(Said::Refused) => "refused: only what tightens is used",
                     None => "not trusted: only what tightens is used",
                 };
-                text.push_str(&format!("{}: {said}\n{}", shown_name(&root, &file), described(&root, &file)?));
+                text.push_str(&format!(
+                    "{}: {said}\n{}",
+                    shown_name(&root, &file),
+                    described(&settings, &root, &file)?
+                ));
             }
             if text.is_empty() {
                 say!("{} has no settings of its own", root.display());
@@ -51,7 +58,7 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
                 return Err(Failure::usage(format!("{} has no settings of its own to trust", root.display())));
             }
             for file in files {
-                let said = if yes { Some(Said::Trusted) } else { ask(&root, &file)? };
+                let said = if yes { Some(Said::Trusted) } else { ask(&settings, &root, &file)? };
                 match said {
                     Some(said) => store.keep(&root, &file, said)?,
                     None => {
@@ -144,7 +151,7 @@ pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failur
     }
     let mut changed = false;
     for file in &settings.untrusted {
-        if let Some(said) = ask(root, file)? {
+        if let Some(said) = ask(settings, root, file)? {
             store.keep(root, file, said)?;
             changed = true;
         }
@@ -153,11 +160,15 @@ pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failur
 }
 
 /// The person's answer about one file; none where there is nobody.
-fn ask(root: &Path, file: &ProjectFile) -> Result<Option<Said>, Failure> {
+fn ask(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Option<Said>, Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
     }
-    err(&format!("{} wants to change how windlass works here:\n{}", shown_name(root, file), described(root, file)?));
+    err(&format!(
+        "{} wants to change how windlass works here:\n{}",
+        shown_name(root, file),
+        described(settings, root, file)?
+    ));
     for _ in 0..5 {
         err("[y] trust exactly this content  [n] use only what tightens: ");
         let mut line = String::new();
@@ -178,17 +189,17 @@ fn shown_name(root: &Path, file: &ProjectFile) -> String {
 }
 
 /// The hash, and every value with what it would do.
-fn described(root: &Path, file: &ProjectFile) -> Result<String, Failure> {
+fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<String, Failure> {
     let mut text = format!("  blake3 {}\n", file.hash());
-    for (name, setting) in Settings::project_values(root, file)? {
-        let what = match Meaning::of(&name) {
+    for (name, value) in Settings::project_values(root, file)? {
+        let what = match Meaning::of(&name, &value, &settings.layers) {
             Meaning::Tightens => "may tighten",
             Meaning::Loosens => "LOOSENS",
             Meaning::Redirects => "REDIRECTS",
             Meaning::Runs => "RUNS",
             Meaning::Other => "sets",
         };
-        text.push_str(&format!("  {what:<12} {} = {}\n", marked_line(&name), marked_line(&setting)));
+        text.push_str(&format!("  {what:<12} {} = {}\n", marked_line(&name), marked_line(&value.to_string())));
     }
     Ok(text)
 }
@@ -209,10 +220,20 @@ pub(crate) enum Meaning {
 }
 
 impl Meaning {
-    pub(crate) fn of(key: &str) -> Self {
+    /// Judged by the value as well: what gives more room than there is without the project loosens.
+    pub(crate) fn of(key: &str, value: &Value, own: &Layers<'_>) -> Self {
+        let by_value = |loosens: bool| if loosens { Self::Loosens } else { Self::Tightens };
         match key {
-            "approval" | "max_budget_usd" | "max_steps" | "max_tokens" | "max_seconds" | "rules.ask" | "rules.deny"
-            | "sandbox.level" | "sandbox.net" => Self::Tightens,
+            "approval" => by_value(mode(Some(value)) > mode(own.get(key).map(|own| &own.value))),
+            "max_budget_usd" | "max_steps" | "max_tokens" | "max_seconds" => {
+                by_value(limit(value) > own.get(key).map_or(default_limit(key), |own| limit(&own.value)))
+            }
+            "sandbox.level" => by_value(level(Some(value)) > level(own.get(key).map(|own| &own.value))),
+            "sandbox.net" => by_value(net(Some(value)).is_none_or(|project| {
+                let own = net(own.get(key).map(|own| &own.value)).unwrap_or_default();
+                project.narrowed(&own) != project
+            })),
+            "rules.ask" | "rules.deny" => Self::Tightens,
             "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
             "provider" | "model" | "ca_file" => Self::Redirects,
             key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,
@@ -220,5 +241,97 @@ impl Meaning {
             key if key.starts_with("sandbox.") => Self::Loosens,
             _ => Self::Other,
         }
+    }
+}
+
+fn text(value: Option<&Value>) -> Option<&str> {
+    match value {
+        Some(Value::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// How freely calls run, as a number.
+fn mode(value: Option<&Value>) -> u8 {
+    text(value).and_then(|text| text.parse::<Mode>().ok()).unwrap_or_default() as u8
+}
+
+/// How much commands may do, as a number. Without a word they may write in the workspace.
+fn level(value: Option<&Value>) -> u8 {
+    match text(value) {
+        Some("read-only") => 0,
+        Some("full") => 2,
+        _ => 1,
+    }
+}
+
+fn limit(value: &Value) -> f64 {
+    match value {
+        Value::Integer(number) => *number as f64,
+        Value::Number(number) => *number,
+        _ => f64::INFINITY,
+    }
+}
+
+fn net(value: Option<&Value>) -> Option<NetPolicy> {
+    text(value)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use windlass_host::config::Layer;
+
+    use super::*;
+    use crate::settings::KEYS;
+
+    #[track_caller]
+    fn check(own: &str, project: &str, expect: Meaning) {
+        let read = |text: &str| {
+            let mut layers = Layers::new(KEYS);
+            layers.add_text(Layer::User, Path::new("config.toml"), text).expect(text);
+            layers
+        };
+        let (own_layers, project_layers) = (read(own), read(project));
+        let (key, setting) = project_layers.iter().next().expect("a key");
+        assert_eq!(Meaning::of(key, &setting.value, &own_layers), expect, "{project} over {own:?}");
+    }
+
+    #[test]
+    fn a_value_is_held_against_what_is_in_force_without_the_project() {
+        use Meaning::{Loosens, Other, Redirects, Runs, Tightens};
+        check("", "approval = \"plan\"", Tightens);
+        check("", "approval = \"ask\"", Tightens);
+        check("", "approval = \"edit\"", Loosens);
+        check("", "approval = \"auto\"", Loosens);
+        check("approval = \"auto\"", "approval = \"edit\"", Tightens);
+        check("approval = \"plan\"", "approval = \"ask\"", Loosens);
+        check("", "sandbox.level = \"read-only\"", Tightens);
+        check("", "sandbox.level = \"full\"", Loosens);
+        check("sandbox.level = \"full\"", "sandbox.level = \"workspace-write\"", Tightens);
+        check("sandbox.level = \"read-only\"", "sandbox.level = \"workspace-write\"", Loosens);
+        check("", "sandbox.net = \"off\"", Tightens);
+        check("", "sandbox.net = \"loopback\"", Loosens);
+        check("", "sandbox.net = \"open\"", Loosens);
+        check("", "sandbox.net = \"no such thing\"", Loosens);
+        check("sandbox.net = \"open\"", "sandbox.net = \"allow:a.example\"", Tightens);
+        check("sandbox.net = \"allow:a.example,b.example\"", "sandbox.net = \"allow:a.example\"", Tightens);
+        check("sandbox.net = \"allow:a.example,b.example\"", "sandbox.net = \"allow:b.example,a.example\"", Tightens);
+        check("sandbox.net = \"allow:a.example\"", "sandbox.net = \"allow:a.example,b.example\"", Loosens);
+        check("", "max_steps = 50", Tightens);
+        check("", "max_steps = 51", Loosens);
+        check("max_steps = 60", "max_steps = 51", Tightens);
+        check("", "max_tokens = \"unlimited\"", Loosens);
+        check("max_tokens = \"unlimited\"", "max_tokens = 900000000", Tightens);
+        check("", "max_seconds = 3601", Loosens);
+        check("", "max_budget_usd = 0.5", Tightens);
+        check("", "max_budget_usd = 10.5", Loosens);
+        check("", "rules.deny = [\"bash\"]", Tightens);
+        check("", "rules.allow = [\"bash\"]", Loosens);
+        check("", "sandbox.write = [\"/\"]", Loosens);
+        check("", "model = \"x\"", Redirects);
+        check("", "tools.x.command = [\"x\"]", Runs);
+        check("", "temperature = 1.0", Other);
     }
 }

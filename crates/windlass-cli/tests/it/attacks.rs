@@ -191,4 +191,9 @@ fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
     // Nothing that ran is no success, and nothing to run is a mistake.
     assert_eq!(place.run(&["debug", "attacks", path, "--id", "g-2"]).code, 1);
     assert_eq!(place.run(&["debug", "attacks", "no/such/path"]).code, 2);
+    for more in [["--id", "g-9"], ["--category", "pahts"]] {
+        let output = place.run(&["debug", "attacks", path, more[0], more[1]]);
+        let says = format!("no case matches {}; the categories are paths", more[1]);
+        assert!(output.code == 2 && output.err.contains(&says), "{} {}", output.code, output.err);
+    }
 }

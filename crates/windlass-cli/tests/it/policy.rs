@@ -28,9 +28,10 @@ fn a_call_is_explained_as_json_in_any_mode() {
         assert_eq!(output.code, 0, "{}", output.err);
         serde_json::from_str::<Value>(&output.out).unwrap()["decision"].clone()
     };
-    let decision = explain(&["--approval", "auto", "bash", "make"], "");
+    let decision = explain(&["--approval", "auto", "--sandbox", "full", "bash", "make"], "");
     assert_eq!((&decision["verdict"], &decision["rule"]), (&"ask".into(), &"mode auto".into()));
-    let decision = explain(&["--approval", "auto", "--sandboxed", "bash", "make"], "");
+    // Held, as a run is when nobody says otherwise.
+    let decision = explain(&["--approval", "auto", "bash", "make"], "");
     assert_eq!(decision["verdict"], "allow");
     let decision = explain(&["--approval", "plan", "bash", "-"], "make install\n");
     assert_eq!(decision["verdict"], "deny");
@@ -39,6 +40,36 @@ fn a_call_is_explained_as_json_in_any_mode() {
     let decision = explain(&["Read", "{\"path\": \"/etc/hosts\"}"], "");
     assert_eq!(decision["verdict"], "allow");
     assert_eq!(place.run(&["policy", "explain", "bahs", "ls"]).code, 2);
+    let settings = "approval = \"auto\"\n[sandbox]\nlevel = \"full\"\n";
+    std::fs::create_dir_all(place.home().join(".config/windlass")).unwrap();
+    std::fs::write(place.home().join(".config/windlass/config.toml"), settings).unwrap();
+    assert_eq!(explain(&["bash", "make"], "")["verdict"], "ask");
+    assert_eq!(explain(&["-s", "workspace-write", "bash", "make"], "")["verdict"], "allow");
+    let table = "[[case]]\ncommand = \"make\"\nexpect = \"ask\"\n[[case]]\ncommand = \"make\"\nsandboxed = true\nexpect = \"allow\"\n";
+    place.write("policy.toml", table);
+    let passed = place.run(&["policy", "test", "policy.toml"]);
+    assert_eq!(passed.code, 0, "{}{}", passed.out, passed.err);
+}
+
+#[test]
+fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
+    let place = Place::new();
+    let check = |tool: &str, call: &str, says: &str| {
+        let output = place.run_with(place.command(&["policy", "explain", tool, "-"]), call);
+        assert_eq!(output.code, 0, "{}", output.err);
+        assert!(output.out.contains(says), "{tool} {call}: {}", output.out);
+    };
+    check("bash", "{\"command\": \"ls\"}", "decision         allow: the command only looks (mode ask)");
+    check("bash", "{ ls; }", "{ ls; }");
+    check("bash", "{\"comand\": \"ls\"}", "tool validation  deny: ");
+    check(
+        "bash",
+        "{\"command\": 1}",
+        "decision         deny: `command`: 1 is not of type \"string\" (tool validation)",
+    );
+    check("read_file", "{\"path\": \"a\", \"paht\": 1}", "(tool validation)");
+    let output = place.run(&["policy", "explain", "read_file", "{\"path\": "]);
+    assert_eq!(output.code, 2, "{}", output.out);
 }
 
 #[test]
@@ -84,6 +115,7 @@ fn a_table_fails_when_a_decision_is_another() {
         ("[[case]]\ncommand = \"ls\"\n", "`expect` is missing"),
         ("[[case]]\ncommand = \"ls\"\nexpect = \"maybe\"\n", "not a verdict"),
         ("[[case]]\ncomand = \"ls\"\nexpect = \"ask\"\n", "`comand` is not known"),
+        ("[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\nsandboxed = \"yes\"\n", "`sandboxed` must be true or false"),
         ("[rules]\nallow = [\"bash(\"]\n[[case]]\ncommand = \"ls\"\nexpect = \"ask\"\n", "is not a rule"),
         ("", "has no [[case]]"),
     ] {
@@ -130,17 +162,21 @@ fn what_a_rule_keeps_back_no_tool_shows() {
     let place = Place::new();
     place.write("private/plan.txt", "marker-of-a-secret\n");
     place.write("open.txt", "marker-of-all\n");
-    assert_eq!(place.run(&["config", "set", "rules.deny", "read_file(private/)"]).code, 0);
+    place.write("half/plan.txt", "marker-of-a-secret\n");
+    assert_eq!(place.run(&["config", "set", "rules.deny", "read_file(private/),read_file(half/plan.txt)"]).code, 0);
     let calls = [
         ("read_file", serde_json::json!({ "path": "private/plan.txt" })),
         ("grep", serde_json::json!({ "pattern": "marker" })),
         ("find_files", serde_json::json!({ "pattern": "*.txt" })),
         ("list_directory", serde_json::json!({ "path": "." })),
+        ("list_directory", serde_json::json!({ "path": "half" })),
         ("bash", serde_json::json!({ "command": "cat private/plan.txt" })),
         ("bash", serde_json::json!({ "command": "grep -r marker ." })),
         ("bash", serde_json::json!({ "command": "cat open.txt" })),
     ];
-    play(&place, &calls, &["--on-ask", "deny"]);
+    let said = play(&place, &calls, &["--on-ask", "deny"]);
+    let listed = |result: &str| result.contains("a rule keeps entries of this directory back");
+    assert_eq!(said.iter().filter(|(_, result)| listed(result)).count(), 2);
     let log: String = place.log().iter().map(ToString::to_string).collect();
     assert!(!log.contains("marker-of-a-secret"), "{log}");
     assert!(log.contains("marker-of-all"));

@@ -29,6 +29,25 @@ fn a_program_is_a_tool_and_asks_like_a_command() {
 }
 
 #[test]
+fn a_rule_about_it_means_the_same_to_every_command() {
+    let place = Place::new();
+    settings(&place, &format!("rules.deny = [\"greet\"]\n{GREET}"));
+    let output = place.run(&["policy", "explain", "greet", "{\"who\": \"you\"}"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.out.contains("decision         deny: "), "{}", output.out);
+    settings(&place, &format!("rules.deny = [\"greet(x*)\"]\n{GREET}"));
+    let output = place.run(&["policy", "explain", "greet", "{}"]);
+    assert!(output.out.contains("\"who\" is a required property"), "{}{}", output.out, output.err);
+    assert_eq!(place.run(&["policy", "explain", "greet", "you"]).code, 2);
+    let table = "[[case]]\ntool = \"greet\"\nargs = { who = \"you\" }\nexpect = \"ask\"\n";
+    place.write("policy.toml", table);
+    let output = place.run(&["policy", "test", "policy.toml"]);
+    assert_eq!(output.code, 0, "{}{}", output.out, output.err);
+    let output = place.run(&["sandbox", "--", "true"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+}
+
+#[test]
 fn what_is_not_said_in_full_is_a_mistake() {
     let place = Place::new();
     let check = |text: &str, says: &[&str]| {

@@ -25,6 +25,7 @@ fn a_hostile_clone_changes_nothing_before_consent_and_one_byte_asks_again() {
         "REDIRECTS    providers.groq.base_url",
         "LOOSENS      rules.allow",
         "LOOSENS      env.pass",
+        "LOOSENS      approval = \"auto\"",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }

@@ -83,7 +83,9 @@ impl Files for Unhidden {
         let folder = self.files.resolve(path)?.path;
         let mut listing = self.files.list(path, max)?;
         let full = |name: &str| if folder == "." { name.to_owned() } else { format!("{folder}/{name}") };
+        let all = listing.entries.len();
         listing.entries.retain(|(name, ..)| !self.is_hidden(&full(name)));
+        listing.kept_back |= listing.entries.len() < all;
         Ok(listing)
     }
 

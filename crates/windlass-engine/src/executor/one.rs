@@ -17,8 +17,9 @@ use windlass_core::tool::{
     Effect, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice, canonical_name,
 };
 use windlass_core::turn::Planned;
-use windlass_core::workspace::{Change, FileChange};
+use windlass_core::workspace::FileChange;
 
+use super::keys::OF_A_CALL;
 use super::{Executor, Judged, Ready};
 use crate::redact::holds_mark;
 
@@ -28,11 +29,6 @@ const GRACE: Duration = Duration::from_millis(700);
 const MARKED: &str = "the arguments hold words that stand for a hidden secret; written to a file they would replace \
     the secret itself. Leave the line with the secret as it is and change only what is around it, or ask the person \
     to make that change";
-/// Files of one call in which keys are looked for, and how large a file may be.
-const MAX_SCANNED: usize = 50;
-const MAX_SCANNED_BYTES: u64 = 4 << 20;
-/// Keys of one call that are told one by one.
-const MAX_KEYS: usize = 10;
 /// Notes a session may keep, in bytes.
 const MAX_NOTES: usize = 64 << 10;
 
@@ -142,33 +138,8 @@ impl Executor {
             Some(category) => ToolResult { artifact, ..ToolResult::failed(call, category, &text) },
             None => ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact },
         };
-        let keys = self.keys_in(&output.changes);
+        let keys = OF_A_CALL.keys_in(self.files.as_ref(), self.redactor.as_ref(), &output.changes, &[]);
         Done { result, changes: output.changes, command: output.command, keys }
-    }
-
-    /// Where the changes put something that looks like a key. The value is never said.
-    fn keys_in(&self, changes: &[FileChange]) -> Vec<String> {
-        let mut keys = Vec::new();
-        for change in changes.iter().filter(|change| change.change != Change::Deleted).take(MAX_SCANNED) {
-            let (text, lines) = match &change.diff {
-                Some(diff) => added_lines(diff),
-                None => match self.files.read(&change.path, MAX_SCANNED_BYTES) {
-                    Ok(bytes) => (String::from_utf8_lossy(&bytes).into_owned(), Vec::new()),
-                    // What cannot be read now cannot be looked at; the tool's own result says what it did.
-                    Err(_) => continue,
-                },
-            };
-            for found in self.redactor.scan(&text) {
-                let line = lines.get(found.line - 1).copied().unwrap_or(found.line);
-                keys.push(format!("{}:{line}: this looks like a {}", change.path, found.kind));
-            }
-        }
-        let more = keys.len().saturating_sub(MAX_KEYS);
-        keys.truncate(MAX_KEYS);
-        if more > 0 {
-            keys.push(format!("and {more} more places"));
-        }
-        keys
     }
 
     /// What the model gets of a large output, and where the rest is.
@@ -358,27 +329,6 @@ fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFa
 pub(crate) fn describe_panic(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("it panicked: {}", clip(text.unwrap_or("no message"), 500))
-}
-
-/// The lines a diff adds, and their numbers in the new file.
-fn added_lines(diff: &str) -> (String, Vec<usize>) {
-    let (mut text, mut lines, mut at) = (String::new(), Vec::new(), 0);
-    for line in diff.lines() {
-        if let Some(hunk) = line.strip_prefix("@@ ") {
-            let start = hunk.split('+').nth(1).and_then(|new| new.split([',', ' ']).next());
-            at = start.and_then(|start| start.parse().ok()).unwrap_or(1);
-        } else if at == 0 {
-            // Before the first hunk stand the names of the files.
-        } else if let Some(added) = line.strip_prefix('+') {
-            text.push_str(added);
-            text.push('\n');
-            lines.push(at);
-            at += 1;
-        } else if !line.starts_with('-') {
-            at += 1;
-        }
-    }
-    (text, lines)
 }
 
 fn clip(text: &str, cap: usize) -> String {

@@ -20,7 +20,7 @@ use windlass_core::workspace::{Artifacts, FileChange, Isolation, Transaction};
 
 use super::Parts;
 use crate::account::OpenAccount;
-use crate::executor::{Executor, Unhidden, describe_panic, millis};
+use crate::executor::{Executor, OF_A_RUN, Unhidden, describe_panic, millis};
 use crate::redact::RedactedArtifacts;
 use crate::run::{Halt, RunOutlet};
 
@@ -107,6 +107,7 @@ impl Work {
         transaction.processes().stop_all().await;
         match transaction.changes().await {
             Ok(changes) => {
+                let changes = self.tell_keys(&executor, changes).await?;
                 traces.files = changes.into_iter().map(|change| FileChange { diff: None, ..change }).collect();
             }
             Err(err) => {
@@ -115,6 +116,21 @@ impl Work {
             }
         }
         if place.isolated { self.land_or_keep(transaction, outcome).await } else { outcome }
+    }
+
+    /// Looks for keys in what was changed, for commands write, too; what a tool's own look told is not told again.
+    async fn tell_keys(&self, executor: &Executor, changes: Vec<FileChange>) -> Result<Vec<FileChange>, Ended> {
+        if changes.is_empty() {
+            return Ok(changes);
+        }
+        let (files, redactor) = (executor.files.clone(), executor.redactor.clone());
+        let told = executor.told_keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = changes.clone();
+        let look = move || OF_A_RUN.keys_in(files.as_ref(), redactor.as_ref(), &changes, &told);
+        // A look that broke off finds nothing; the run's outcome does not hang on it.
+        let keys = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+        executor.tell_keys(keys).await?;
+        Ok(kept)
     }
 
     async fn iterate(
@@ -347,6 +363,7 @@ impl Work {
             clock: parts.clock.clone(),
             cancel: self.outlet.control.stop.clone(),
             yes: self.yes,
+            told_keys: Mutex::default(),
         }
     }
 }

@@ -59,14 +59,30 @@ const REGISTRIES: &[&str] = &[
 
 impl NetPolicy {
     /// How loose it is; a project may only make it stricter.
-    #[must_use]
-    pub fn looseness(&self) -> u8 {
+    fn looseness(&self) -> u8 {
         match self {
             Self::Off => 0,
             Self::Loopback => 1,
             Self::Hosts(_) => 2,
             Self::Open => 3,
         }
+    }
+
+    /// What is left of it when somebody else may only take away: the stricter of the two, and of two lists of hosts
+    /// what both list.
+    #[must_use]
+    pub fn narrowed(&self, by: &Self) -> Self {
+        let (Self::Hosts(own), Self::Hosts(others)) = (self, by) else {
+            return if by.looseness() < self.looseness() { by.clone() } else { self.clone() };
+        };
+        let held = |by: &[HostRule], rule: &HostRule| by.iter().any(|wider| wider.holds(rule));
+        let mut left: Vec<HostRule> = own.iter().filter(|rule| held(others, rule)).cloned().collect();
+        for rule in others {
+            if held(own, rule) && !held(&left, rule) {
+                left.push(rule.clone());
+            }
+        }
+        if left.is_empty() { Self::Off } else { Self::Hosts(left) }
     }
 
     /// What would have to be written for one more host.
@@ -148,6 +164,17 @@ impl HostRule {
             host == self.host
         };
         named && self.port.is_none_or(|own| own == port)
+    }
+
+    /// Whether everything that another rule is about is about this one, too.
+    fn holds(&self, other: &Self) -> bool {
+        let below = other.host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.'));
+        let hosts = if self.below {
+            below || (other.below && other.host == self.host)
+        } else {
+            self.host == other.host && !other.below
+        };
+        hosts && (self.port.is_none() || self.port == other.port)
     }
 
     /// Whether it names an address or this machine outright: then an address that is not public is what was meant.
@@ -278,6 +305,31 @@ mod tests {
         }
         let policy: NetPolicy = "registries".parse().expect("a policy");
         assert_eq!(policy.with("a.b"), "allow:registries,a.b");
+    }
+
+    #[track_caller]
+    fn check_narrowed(own: &str, by: &str, expect: &str) {
+        let read = |text: &str| text.parse::<NetPolicy>().expect(text);
+        assert_eq!(read(own).narrowed(&read(by)).to_string(), expect, "{own} by {by}");
+    }
+
+    #[test]
+    fn of_two_lists_of_hosts_only_what_both_list_is_left() {
+        check_narrowed("allow:a.b,c.d", "allow:c.d,e.f", "allow:c.d");
+        check_narrowed("allow:a.b", "allow:e.f", "off");
+        check_narrowed("allow:*.a.b", "allow:x.a.b,a.b", "allow:x.a.b");
+        check_narrowed("allow:x.a.b", "allow:*.a.b", "allow:x.a.b");
+        check_narrowed("allow:a.b", "allow:*.a.b", "off");
+        check_narrowed("allow:*.a.b", "allow:*.x.a.b,*.a.b", "allow:*.a.b");
+        check_narrowed("allow:*.x.a.b", "allow:xa.b", "off");
+        check_narrowed("allow:a.b:443", "allow:a.b", "allow:a.b:443");
+        check_narrowed("allow:a.b", "allow:a.b:443", "allow:a.b:443");
+        check_narrowed("allow:a.b:80", "allow:a.b:443", "off");
+        check_narrowed("registries", "allow:crates.io,evil.net", "allow:crates.io");
+        check_narrowed("open", "allow:a.b", "allow:a.b");
+        check_narrowed("allow:a.b", "open", "allow:a.b");
+        check_narrowed("allow:a.b", "off", "off");
+        check_narrowed("off", "open", "off");
     }
 
     #[test]

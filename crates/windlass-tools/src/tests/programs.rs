@@ -69,9 +69,8 @@ fn a_program_that_is_not_described_is_refused_in_words() {
 #[test]
 fn python_runs_isolated_and_bounded() {
     let bench = Bench::new(&[("json.py", "raise SystemExit('shadowed')"), ("data.txt", "1\n2\n")]);
-    if bench.call("bash", json!({"command": "command -v python3"})).starts_with("Error") {
-        return;
-    }
+    let there = !bench.call("bash", json!({"command": "command -v python3"})).starts_with("Error");
+    assert!(there, "this test needs python3 on the path; install it");
     let code = "import json\nprint(json.dumps({'sum': sum(int(n) for n in open('data.txt'))}))";
     bench.check("python", json!({"code": code}), "{\"sum\": 3}\n");
     bench.check_start(
