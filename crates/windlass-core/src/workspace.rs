@@ -353,15 +353,10 @@ pub struct Terms {
     pub gate: String,
     /// `open`, `off`, `loopback` or the allow-list.
     pub network: String,
-}
-
-impl Terms {
     /// Whether the kernel keeps commands from everything but the workspace. Weaker means do not count: the policy
     /// judges by what is really in force.
-    #[must_use]
-    pub fn holds_commands(&self) -> bool {
-        self.isolation.contains("namespaces")
-    }
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// What landed.

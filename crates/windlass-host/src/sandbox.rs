@@ -82,18 +82,24 @@ impl Sandbox {
         self.demanded || self.plan.accept_landlock
     }
 
-    /// What commands may do and reach, for the event that says so.
+    /// What commands may do and reach, for the event that says so, and whether they are held by all of it.
     #[must_use]
-    pub fn terms(&self) -> (String, String) {
+    pub fn terms(&self) -> (String, String, bool) {
         let level = match self.plan.level {
             Level::ReadOnly => "read-only",
             Level::WorkspaceWrite => "workspace-write",
         };
-        let means = match &*self.lock() {
-            State::Open(inside) if inside.tier == Tier::Landlock => "landlock+seccomp",
-            _ => "namespaces+landlock+seccomp",
-        };
-        (format!("{level}: {means}"), self.plan.net.to_string())
+        let network = self.plan.net.to_string();
+        match &*self.lock() {
+            State::Open(inside) if inside.tier == Tier::Landlock => {
+                (format!("{level}: landlock+seccomp"), network, false)
+            }
+            State::Refused(_) => (format!("{level}: not available, so commands are refused"), network, false),
+            State::Closed if namespaces_are_off() => {
+                (format!("{level}: not available, so commands are refused"), network, false)
+            }
+            State::Open(_) | State::Closed => (format!("{level}: namespaces+landlock+seccomp"), network, true),
+        }
     }
 
     /// Opens it now, to know whether it can be had.
@@ -226,6 +232,13 @@ fn unavailable(why: &SandboxError) -> SandboxError {
          the setting `sandbox.accept = \"landlock\"`, or run without a sandbox with `--sandbox full`; \
          `windlass doctor` says what this kernel offers"
     ))
+}
+
+/// Whether the system says outright that it gives no namespaces. That it does not say so is no promise.
+fn namespaces_are_off() -> bool {
+    let number = |file: &str| std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    number("/proc/sys/user/max_user_namespaces") == Some(0)
+        || (number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) && !rustix::process::geteuid().is_root())
 }
 
 /// Nobody's proxy but ours leads out of a sandbox.

@@ -82,11 +82,12 @@ impl InPlaceRun {
 
 impl Transaction for InPlaceRun {
     fn terms(&self) -> Terms {
-        let (isolation, network) = match &self.sandbox {
+        let (isolation, network, held) = match &self.sandbox {
             Some(sandbox) => sandbox.terms(),
-            None => ("none".into(), "open".into()),
+            None => ("none".into(), "open".into(), false),
         };
-        Terms { strategy: "in_place".into(), isolation, metering: "wire".into(), gate: "per_call".into(), network }
+        let (strategy, metering, gate) = ("in_place".into(), "wire".into(), "per_call".into());
+        Terms { strategy, isolation, metering, gate, network, held }
     }
 
     fn files(&self) -> Arc<dyn Files> {

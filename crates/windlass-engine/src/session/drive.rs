@@ -100,7 +100,7 @@ impl Work {
             }
         };
         let terms = transaction.terms();
-        let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.holds_commands() };
+        let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
         self.outlet.emit(EventKind::TransactionOpened { terms }).await?;
         let executor = self.executor(transaction.as_ref(), place);
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;

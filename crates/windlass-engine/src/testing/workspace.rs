@@ -25,6 +25,7 @@ impl Default for MemoryWorkspaces {
                 metering: word("wire"),
                 gate: word("per_call"),
                 network: word("open"),
+                held: false,
             },
         }
     }

@@ -5,6 +5,7 @@ mod command;
 mod covers;
 mod fence;
 mod filter;
+mod group;
 mod journal;
 mod supervise;
 mod sys;

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::command::{self, Ending, Ready, Started, Terms};
 use super::covers::Covers;
 use super::filter::Filters;
+use super::group::Group;
 use super::journal::Journal;
 use super::{fence, sys, view};
 use crate::spec::{Access, Net, Protection, Spec, Tier};
@@ -58,7 +59,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     spec.scratch = spec.scratch.as_deref().map(own_scratch).transpose()?;
     let scratch = spec.scratch.clone();
     let journal = spec.journal.clone();
-    let tier = spec.tier;
+    let (tier, limits) = (spec.tier, spec.limits);
     // What must not come to be goes even when everything else was killed.
     let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned).map(|one| one.base.join(&one.name));
     let banned: Vec<PathBuf> = banned.filter(|path| path.symlink_metadata().is_err()).collect();
@@ -76,6 +77,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         sys::exit_now(code)
     };
     drop(theirs);
+    let group = Group::make(&limits).filter(|group| group.add(inside));
     if tier == Tier::Full
         && let Err(why) = map_identities(&ours, inside)
     {
@@ -84,6 +86,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         return Err(why);
     }
     let status = sys::wait_for(inside);
+    drop(group);
     for path in &banned {
         let _ = std::fs::remove_file(path);
     }
