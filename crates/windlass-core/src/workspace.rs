@@ -355,7 +355,7 @@ pub struct Terms {
     pub network: String,
     /// Whether the kernel keeps commands from everything but the workspace. Weaker means do not count: the policy
     /// judges by what is really in force.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }
 
