@@ -94,12 +94,19 @@ fn read_by(ctx: &ToolCtx<'_>, simple: &Simple, bases: Option<&[String]>) -> Opti
             let path = join(base, &word.text);
             if word.glob {
                 found.extend(expanded(ctx, &path)?);
-            } else {
+            } else if !is_own_temporary(ctx, &path) {
                 found.push(reads(ctx, &path).ok()?);
             }
         }
     }
     Some(found)
+}
+
+/// A temporary file that is not there on this machine: an earlier command made it in the sandbox's own folder, or nobody.
+fn is_own_temporary(ctx: &ToolCtx<'_>, path: &str) -> bool {
+    let temporary = |path: &str| ["/tmp/", "/var/tmp/", "/dev/shm/"].iter().any(|folder| path.starts_with(folder));
+    let found = ctx.files.resolve(path);
+    found.is_ok_and(|found| !found.inside && found.kind.is_none() && temporary(&found.path))
 }
 
 /// The files whose content git is asked for as it was (`HEAD:path`): they are read, wherever their bytes are.

@@ -1,7 +1,7 @@
 //! The floor under command lines: what the simple commands of a line are never free to do. What is certain ends as
 //! its row says; what only may be is for a person, and not asked about where a kernel sandbox holds it anyway.
 
-use super::floor::{PLAIN_DEVICES, credential, protected, under};
+use super::floor::{PLAIN_DEVICES, TEMPORARY, credential, protected, under};
 use super::secrets::is_credential;
 use super::{Decision, Place, Verdict};
 use crate::shell::{Script, Simple, Target, Word, base_name};
@@ -170,7 +170,7 @@ fn leads_out(path: &str) -> bool {
 
 /// A place for what is only needed for a while; in a sandbox it is a private one.
 pub(super) fn is_temporary(path: &str) -> bool {
-    ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|place| under(path, place)) && !path.split('/').any(|part| part == "..")
+    TEMPORARY.iter().any(|place| under(path, place)) && !path.split('/').any(|part| part == "..")
 }
 
 /// The words of a command that may name files: not what is only printed, matched or written into a message.

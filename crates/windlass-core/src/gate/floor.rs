@@ -27,7 +27,9 @@ fn read(path: &str, inside: bool, place: Place, by_command: bool, exposed: &[Str
     if inside || FREE_TO_READ.iter().any(|prefix| under(path, prefix)) {
         return None;
     }
-    if by_command && (FACTS.contains(&path) || (place.sandboxed && is_temporary(path))) {
+    // The folders for temporary files are private ones in a sandbox; what is in this machine's own is not.
+    let own_folder = place.sandboxed && TEMPORARY.contains(&path);
+    if by_command && (FACTS.contains(&path) || own_folder) {
         return None;
     }
     if ["/proc", "/sys", "/dev"].iter().any(|prefix| under(path, prefix)) {
@@ -172,6 +174,8 @@ const SHELL_FILES: &[&str] = &[
     ".tcshrc",
     ".login",
 ];
+/// Folders for what is only needed for a while.
+pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
 const AGENT_FOLDERS: &[&str] = &[".windlass", ".agent", ".agents", ".claude", ".codex", ".cursor", ".gemini"];
 const LATER_FOLDERS: &[&str] = &[".vscode", ".idea", ".devcontainer", ".husky", ".githooks", ".buildkite"];
 const LATER_FILES: &[&str] = &[
