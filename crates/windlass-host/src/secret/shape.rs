@@ -1,7 +1,8 @@
 //! What keys look like: their beginnings, found in one pass over the text, and what must follow each of them.
 //! It knows no value, works in linear time, and would rather leave a short token than hit an ordinary word.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
@@ -165,11 +166,28 @@ const EXAMPLES: &[&str] = &[
     "postgres", "root", "test", "admin", "guest", "mysql", "docker", "dev", "local",
 ];
 
-// The shapes are constants, so this cannot fail; if it did, the tests of every shape would.
-static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let starts = SHAPES.iter().map(|shape| shape.start);
-    AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(starts).ok()
-});
+/// Bytes that are looked through the slow way before the quick one is made ready, which takes longer than most short
+/// runs have to say.
+const SLOW_BYTES: usize = 16 << 10;
+
+static STARTS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+static LOOKED_THROUGH: AtomicUsize = AtomicUsize::new(0);
+
+/// What finds the beginnings; nothing when the text has none for certain.
+fn starts_for(text: &str) -> Option<&'static AhoCorasick> {
+    if STARTS.get().is_none() && LOOKED_THROUGH.fetch_add(text.len(), Ordering::Relaxed) < SLOW_BYTES {
+        let has = |shape: &Shape| memchr::memmem::find(text.as_bytes(), shape.start.as_bytes()).is_some();
+        if text.len() < SLOW_BYTES && !SHAPES.iter().any(has) {
+            return None;
+        }
+    }
+    // The shapes are constants, so this cannot fail; if it did, the tests of every shape would.
+    let build = || {
+        let starts = SHAPES.iter().map(|shape| shape.start);
+        AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(starts).ok()
+    };
+    STARTS.get_or_init(build).as_ref()
+}
 
 /// Everything in the text that looks like a key, in order.
 pub(crate) fn hits(text: &str) -> Vec<Hit> {
@@ -203,7 +221,7 @@ pub(crate) fn open_from(text: &str) -> usize {
 
 /// Goes from beginning to beginning: a whole key, or one that could still go on after the text.
 fn walk(text: &str, mut each: impl FnMut(Option<Hit>, Option<usize>)) {
-    let Some(starts) = STARTS.as_ref() else { return };
+    let Some(starts) = starts_for(text) else { return };
     let bytes = text.as_bytes();
     let mut runs = Runs::default();
     let mut at = 0;
