@@ -71,11 +71,6 @@ fn loosest() -> PermissionGate {
 
 #[test]
 fn modes_decide_by_effect() {
-    check(Mode::Plan, "read src/lib.rs", "allow: mode plan");
-    check(Mode::Plan, "write src/lib.rs", "deny: mode plan");
-    check(Mode::Ask, "read src/lib.rs", "allow: mode ask");
-    check(Mode::Ask, "write src/lib.rs", "ask: mode ask");
-    check(Mode::Edit, "write src/lib.rs", "allow: mode edit");
     check(Mode::Edit, "bash cargo test", "ask: mode edit");
     for (mode, shown) in [(Mode::Plan, "plan"), (Mode::Ask, "ask"), (Mode::Edit, "edit"), (Mode::Auto, "auto")] {
         check(mode, "bash cat a.md | head -5", &format!("allow: mode {shown}"));
@@ -100,22 +95,6 @@ fn modes_decide_by_effect() {
 #[test]
 fn nothing_loosens_the_floor() {
     let table = [
-        ("write /etc/hosts", "deny: floor: writing outside the workspace"),
-        ("write /home/u/x", "deny: floor: writing outside the workspace"),
-        ("read /home/u/notes.txt", "person: floor: reading outside the workspace"),
-        ("read /usr/include/stdio.h", "allow: managed rule *"),
-        ("write .git/config", "deny: floor: git internals"),
-        ("write sub/.GIT/hooks/pre-commit", "deny: floor: git internals"),
-        ("write .git./config", "deny: floor: git internals"),
-        ("write .windlass/config.toml", "person: floor: agent configuration"),
-        ("write .mcp.json", "person: floor: agent configuration"),
-        ("write .vscode/tasks.json", "person: floor: runs on this machine later"),
-        ("write .github/workflows/ci.yml", "person: floor: runs on this machine later"),
-        ("write .cargo/config.toml", "person: floor: runs on this machine later"),
-        ("write .bashrc", "deny: floor: shell start-up files"),
-        ("read .env", "deny: floor: credentials"),
-        ("write app/.env.production", "deny: floor: credentials"),
-        ("read /home/u/.ssh/config", "deny: floor: credentials"),
         ("bash cat .env", "deny: floor: credentials"),
         ("bash sudo make install", "deny: floor: privilege and disk tools"),
         ("bash ls; /usr/bin/sudo id", "deny: floor: privilege and disk tools"),
@@ -190,13 +169,6 @@ fn the_floor_looks_at_each_command_inside_a_line() {
         ("bash ls; git -C sub clean -xdf", "person: floor: destructive git"),
         ("bash echo 'open", "person: floor: a command that cannot be read"),
         ("bash tr '\\0' '\\n' < /proc/self/environ", "deny: floor: credentials"),
-        ("read /proc/42/environ", "deny: floor: credentials"),
-        ("read /dev/zero", "deny: floor: devices and processes"),
-        ("write git~1/config", "deny: floor: git internals"),
-        ("write .g\u{200c}it/config", "deny: floor: git internals"),
-        ("write .git::$INDEX_ALLOCATION/config", "deny: floor: git internals"),
-        ("read /home/u/.config/gcloud", "deny: floor: credentials"),
-        ("read /home/u/.mozilla/firefox/p/key4.db", "deny: floor: credentials"),
     ];
     for (call, expect) in table {
         check_in(&loosest(), Place::default(), call, expect);
@@ -204,36 +176,8 @@ fn the_floor_looks_at_each_command_inside_a_line() {
 }
 
 #[test]
-fn a_rule_about_a_directory_holds_for_all_that_is_in_it() {
-    let rule = |text, verdict| Rule::parse(text, verdict, Level::User).unwrap_or_else(|err| panic!("{err}"));
-    let gate = PermissionGate {
-        mode: Mode::Ask,
-        rules: vec![
-            rule("read_file(private/)", Verdict::Deny),
-            rule("read_file(keep)", Verdict::Deny),
-            rule("write_file(docs/)", Verdict::Allow),
-            rule("write_file(src)", Verdict::Allow),
-        ],
-        ..PermissionGate::default()
-    };
-    let check = |call, expect| check_in(&gate, Place::default(), call, expect);
-    check("read private/deep/key.txt", "deny: user rule read_file(private/)");
-    check("read private", "deny: user rule read_file(private/)");
-    check("read keep/x", "deny: user rule read_file(keep)");
-    check("read keeper/x", "allow: mode ask");
-    check("write docs/a/b.md", "allow: user rule write_file(docs/)");
-    check("write src/lib.rs", "ask: mode ask");
-}
-
-#[test]
 fn everyday_files_and_commands_are_free() {
     for call in [
-        "read .env.example",
-        "read src/credentials.rs",
-        "read docs/secrets.md",
-        "write src/key.rs",
-        "write .gitignore",
-        "write keys.ts",
         "bash git status",
         "bash git stash",
         "bash git checkout -b topic",
@@ -241,7 +185,6 @@ fn everyday_files_and_commands_are_free() {
         "bash git push origin main",
         "bash cargo build --release",
         "bash npm run env",
-        "read src/keyrings/mod.rs",
         "bash kubectl get secrets",
         "bash cargo test credentials",
         "bash git commit -m \"mount the .env reader; sudo is gone\"",
@@ -294,10 +237,6 @@ fn the_strictest_matching_rule_counts_and_is_named() {
         ..PermissionGate::default()
     };
     let check = |call, expect| check_in(&gate, Place::default(), call, expect);
-    check("write tests/a.rs", "allow: project rule write_file(tests/**)");
-    check("write tests/golden/a", "deny: user rule write_file(tests/golden/**)");
-    check("write tests/../../x", "ask: mode ask");
-    check("write src/a.rs", "ask: mode ask");
     check("bash cargo test -p x", "allow: session rule bash(cargo test*)");
     check("bash cargo test; ls", "allow: session rule bash(cargo test*)");
     check("bash cargo test; make", "ask: mode ask");
