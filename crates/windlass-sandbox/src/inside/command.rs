@@ -1,5 +1,5 @@
 //! One command. The supervisor forks a first process into a process namespace and a mount namespace of its own; that
-//! one forks the command, counts what the command starts, and ends when it has. With it the kernel ends everything
+//! one forks the command, counts what it starts, and ends when it has. With it the kernel ends everything
 //! else in there, whatever it did to hide. Both are made ready before their words come, so that a command costs
 //! little more than its program.
 
@@ -22,6 +22,15 @@ use crate::wire::{Inbox, Launch, Request, send};
 
 /// How often the memory of all processes is added up.
 const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
+/// How often processes are counted: at first, after a while, and when there are many. (The kernel could tell of each
+/// one before it starts, but then a signal at the wrong moment makes a fork fail, which no program expects.)
+const COUNT: Duration = Duration::from_millis(20);
+const COUNT_LATER: Duration = Duration::from_millis(50);
+const COUNT_MANY: Duration = Duration::from_millis(2);
+/// After that it is later.
+const LATER: Duration = Duration::from_secs(2);
+/// Tasks, threads among them, that the kernel lets a user other than root start in a sandbox.
+const MOST_TASKS: u64 = 8192;
 /// How long is waited for what the command left to be gone.
 const END_TIME: Duration = Duration::from_secs(2);
 
@@ -123,9 +132,6 @@ impl Started {
 struct First<'a> {
     terms: &'a Terms,
     signals: OwnedFd,
-    /// Processes when they were last counted, and how many were started since.
-    known: u32,
-    since: u32,
     hit: u32,
 }
 
@@ -148,60 +154,44 @@ impl<'a> First<'a> {
             Tier::Landlock => sys::adopt_orphans()?,
         }
         let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM])?;
-        Ok(Self { terms, signals, known: 0, since: 0, hit: 0 })
+        Ok(Self { terms, signals, hit: 0 })
     }
 
     fn run(mut self, orders: UnixStream) -> io::Result<(i32, u32)> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
             drop(ours);
-            let err = become_command(self.terms, &orders, &theirs);
-            // Which step failed is said beside the listener, if there is one.
+            let err = become_command(self.terms, &orders);
             let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
             sys::exit_now(127)
         };
         drop((theirs, orders));
+        let status = self.watch(child)?;
+        end_family(self.terms.tier);
+        // A program that could not be started said why; one that was started closed its end without a word.
         let mut inbox = Inbox::default();
-        let listener = loop {
-            if let Some(listener) = inbox.handle() {
-                break listener;
-            }
-            if let Some(why) = inbox.next()? {
-                sys::wait_for(child);
-                return Err(io::Error::other(String::from_utf8_lossy(&why).into_owned()));
-            }
-            if !inbox.fill(&ours)? {
-                return Err(io::Error::other("the command ended before it began"));
-            }
-        };
-        self.watch(child, &listener, &ours, inbox)
+        while inbox.fill(&ours)? {}
+        match inbox.next()? {
+            Some(why) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
+            None => Ok((status, self.hit)),
+        }
     }
 
     /// Follows the command to its end; then this process may end, and with it all that is left.
-    fn watch(&mut self, child: i32, listener: &OwnedFd, ours: &UnixStream, mut inbox: Inbox) -> io::Result<(i32, u32)> {
-        let mut look = Instant::now() + LOOK_AT_MEMORY;
-        let mut listening = true;
+    fn watch(&mut self, child: i32) -> io::Result<i32> {
+        let began = Instant::now();
+        let mut look = began + LOOK_AT_MEMORY;
+        let mut many = false;
         loop {
-            let mut waited = vec![PollFd::new(&self.signals, PollFlags::IN)];
-            if listening {
-                waited.push(PollFd::new(listener, PollFlags::IN));
-            }
-            let left = look.saturating_duration_since(Instant::now());
-            let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-            match rustix::event::poll(&mut waited, Some(&left)) {
+            let pause = match (many, began.elapsed() > LATER) {
+                (true, _) => COUNT_MANY,
+                (false, false) => COUNT,
+                (false, true) => COUNT_LATER,
+            };
+            let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+            match rustix::event::poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&pause)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(err) => return Err(err.into()),
-            }
-            let heard = waited.get(1).map_or(PollFlags::empty(), PollFd::revents);
-            if heard.contains(PollFlags::IN) {
-                self.judge_start(listener.as_fd());
-            } else if heard.intersects(PollFlags::HUP | PollFlags::ERR) {
-                // Nobody is left that is bound to the filter.
-                listening = false;
-            }
-            if look <= Instant::now() {
-                self.look_at_memory();
-                look = Instant::now() + LOOK_AT_MEMORY;
             }
             while let Some(signal) = sys::next_signal(self.signals.as_fd()) {
                 if signal == libc::SIGTERM {
@@ -210,45 +200,31 @@ impl<'a> First<'a> {
             }
             while let Reaped::One(pid, status) = sys::reap() {
                 if pid == child {
-                    return self.ended(status, ours, &mut inbox);
+                    return Ok(status);
                 }
+            }
+            many = self.count_processes(child);
+            if look <= Instant::now() {
+                self.look_at_memory();
+                look = Instant::now() + LOOK_AT_MEMORY;
             }
         }
     }
 
-    fn ended(&self, status: i32, ours: &UnixStream, inbox: &mut Inbox) -> io::Result<(i32, u32)> {
-        end_family(self.terms.tier);
-        // A program that could not be started said why; one that was started closed its end without a word.
-        ours.set_nonblocking(true)?;
-        loop {
-            match inbox.next()? {
-                Some(why) if !why.is_empty() => {
-                    return Err(io::Error::other(String::from_utf8_lossy(&why).into_owned()));
-                }
-                // The frame that brought the listener.
-                Some(_) => {}
-                None if inbox.fill(ours).unwrap_or(false) => {}
-                None => return Ok((status, self.hit)),
-            }
-        }
-    }
-
-    /// A process is to be started: it is, unless there are too many.
-    fn judge_start(&mut self, listener: BorrowedFd<'_>) {
-        // A caller that was killed while it waited is nobody to answer.
-        let Ok(notice) = sys::next_notice(listener) else { return };
-        let most = self.terms.limits.processes;
-        if self.known.saturating_add(self.since) >= most {
-            self.known = count(self.terms.tier);
-            self.since = 0;
-        }
-        if self.known.saturating_add(self.since) >= most {
+    /// Ends a command that has started too many; says whether there are many.
+    fn count_processes(&mut self, child: i32) -> bool {
+        let (most, now) = (self.terms.limits.processes, count(self.terms.tier));
+        if now > most {
             self.hit |= HIT_PROCESSES;
-            sys::answer_notice(listener, notice.id, Some(libc::EAGAIN));
-            return;
+            match self.terms.tier {
+                Tier::Full => sys::kill(-1, libc::SIGKILL),
+                Tier::Landlock => {
+                    family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL));
+                    sys::kill(child, libc::SIGKILL);
+                }
+            }
         }
-        self.since += 1;
-        sys::answer_notice(listener, notice.id, None);
+        now > most / 4
     }
 
     fn look_at_memory(&mut self) {
@@ -336,22 +312,25 @@ fn family() -> Vec<i32> {
 }
 
 /// Turns this process into the command. Only returns when it cannot.
-fn become_command(terms: &Terms, orders: &UnixStream, first: &UnixStream) -> io::Error {
-    let bound = bind(terms).and_then(|listener| send(first.as_fd(), b"", &[listener.as_fd()]));
-    match bound.and_then(|()| await_orders(terms, orders)) {
+fn become_command(terms: &Terms, orders: &UnixStream) -> io::Error {
+    match bind(terms).and_then(|()| await_orders(terms, orders)) {
         Ok(program) => program.start(),
         Err(err) => err,
     }
 }
 
 /// Gives up everything that a command must not have.
-fn bind(terms: &Terms) -> io::Result<OwnedFd> {
+fn bind(terms: &Terms) -> io::Result<()> {
     // A session of its own has no terminal, so that nothing can be typed or asked there.
     rustix::process::setsid().map_err(io::Error::from)?;
     sys::limit(libc::RLIMIT_CORE, 0);
     sys::limit(libc::RLIMIT_FSIZE, terms.limits.file_size);
     // Written memory and not address space: much of what programs reserve they never touch.
     sys::limit(libc::RLIMIT_DATA, terms.limits.memory);
+    if terms.tier == Tier::Full {
+        // In a user namespace of its own only what runs in it counts.
+        sys::limit(libc::RLIMIT_NPROC, MOST_TASKS);
+    }
     sys::usual_signals();
     sys::keep_capabilities(&terms.capabilities).map_err(|err| describe("capabilities cannot be given up", err))?;
     sys::no_new_privileges()?;

@@ -115,42 +115,16 @@ pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Installs a system call filter; with `listen`, the handle that hears of the calls it passes on.
-pub(crate) fn seccomp(program: &[libc::sock_filter], listen: bool) -> io::Result<Option<OwnedFd>> {
+/// Installs a system call filter.
+pub(crate) fn seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
         filter: program.as_ptr().cast_mut(),
     };
-    let flags = if listen { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
     // SAFETY: the program lives until the call returns, and the kernel only reads it.
-    let result =
-        checked(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) })?;
-    // SAFETY: with the flag the result is a fresh handle.
-    Ok(listen.then(|| unsafe { OwnedFd::from_raw_fd(result as RawFd) }))
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    checked(result).map(drop)
 }
-
-/// A call that waits for an answer.
-pub(crate) fn next_notice(listener: BorrowedFd<'_>) -> io::Result<libc::seccomp_notif> {
-    // SAFETY: plain numbers; the kernel wants it zeroed.
-    let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-    // SAFETY: the request writes one struct of that size.
-    checked(unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_RECV, &raw mut notice) }.into())?;
-    Ok(notice)
-}
-
-/// Lets a waiting call go on, or fail with an error number.
-pub(crate) fn answer_notice(listener: BorrowedFd<'_>, id: u64, error: Option<i32>) {
-    const CONTINUE: u32 = 1;
-    let flags = if error.is_none() { CONTINUE } else { 0 };
-    let answer = libc::seccomp_notif_resp { id, val: 0, error: error.map_or(0, |error| -error), flags };
-    // SAFETY: the request reads one struct of that size. A caller that is gone meanwhile needs no answer.
-    unsafe {
-        libc::ioctl(listener.as_raw_fd(), NOTIF_SEND, &raw const answer);
-    }
-}
-
-const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
-const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
 
 /// Every handle from a number on is closed when the next program starts.
 pub(crate) fn close_on_start(first: u32) {
