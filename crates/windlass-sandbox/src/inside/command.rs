@@ -105,9 +105,10 @@ impl Ready {
         Started { id, pid: self.pid, said: self.said }
     }
 
-    /// It is not needed.
-    pub(crate) fn discard(self) {
+    /// It is not needed; gives its number, to be waited for.
+    pub(crate) fn discard(self) -> i32 {
         sys::kill(self.pid, libc::SIGKILL);
+        self.pid
     }
 }
 

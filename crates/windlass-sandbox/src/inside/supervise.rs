@@ -92,13 +92,13 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     }
     // The supervisor is gone, and with it every command; what it left in the workspace goes now.
     if let Some(mut journal) = journal.as_deref().and_then(|path| Journal::open(path).ok()) {
-        // Commands of a supervisor that was killed are still going, and hold the list for a moment.
-        let killed = libc::WIFSIGNALED(status);
-        for _ in 0..if killed { 100 } else { 1 } {
+        // What a supervisor had started may still be going, and hold the list for a moment; longer when it was killed.
+        let tries = if libc::WIFSIGNALED(status) { 200 } else { 20 };
+        for _ in 0..tries {
             if journal.leave() {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
     // The engine need not wait for the layers of the caches, which may be large.
@@ -291,9 +291,8 @@ impl<'a> Supervisor<'a> {
     }
 
     fn drop_spare(&mut self) {
-        if let Some(spare) = self.spare.take() {
-            spare.discard();
-        }
+        // It is gone in a moment, and nobody waits for it.
+        let _ = self.spare.take().map(Ready::discard);
     }
 
     fn report(&self, one: Started) {
@@ -317,8 +316,9 @@ impl<'a> Supervisor<'a> {
         for one in &self.running {
             sys::kill(one.pid, libc::SIGKILL);
         }
-        for one in self.running.drain(..) {
-            sys::wait_for(one.pid);
+        let spare = self.spare.take().map(Ready::discard);
+        for pid in self.running.drain(..).map(|one| one.pid).chain(spare) {
+            sys::wait_for(pid);
         }
         if let Some(covers) = &self.covers {
             covers.sweep();
