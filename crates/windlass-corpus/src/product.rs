@@ -165,9 +165,10 @@ impl Product {
         let (flags, level): (&[&str], &str) = match mode {
             "plan" => (&["--approval", "plan"], ""),
             "ask" => (&["--approval", "ask"], ""),
-            "ci" => (&["--approval", "auto", "--on-ask", "deny"], "workspace-write"),
+            "ci" => (&["--approval", "auto", "--on-ask", "deny"], ""),
             "full" => (&["--approval", "auto"], "full"),
-            _ => (&["--approval", "auto"], "workspace-write"),
+            // The usual level need not be asked for by name: where it cannot be had, what needs it is refused.
+            _ => (&["--approval", "auto"], ""),
         };
         let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         if self.sandbox && !level.is_empty() {
