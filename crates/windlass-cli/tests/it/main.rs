@@ -4,6 +4,7 @@
 mod attacks;
 mod cassette;
 mod codes;
+mod differential;
 mod faults;
 mod help;
 mod json_action;

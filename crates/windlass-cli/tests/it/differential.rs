@@ -1,12 +1,16 @@
-//! The proof by running: lines made at random from words that can do no harm outside of a scratch directory are run
-//! there by bash, when they are classed as looking, and must leave the directory as it was, byte for byte.
+//! The proof by running: lines made at random are run in the kernel sandbox when they are classed as looking, with
+//! leave to write, and must write nothing. Everything that can be written there is looked at: the workspace after every
+//! line, byte for byte, and the private folders for temporary files at the end; the rest of the view is read-only.
 //! The vocabulary has no absolute path, nothing that leads upwards, nothing that removes or ends anything.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use windlass_sandbox::{Access, Helper, Limits, Net, Session, Spec, Standard, Tier};
+
+use crate::place::BINARY;
 
 /// Numbers that look random and are the same every time.
 struct Dice(u64);
@@ -245,52 +249,109 @@ fn look(dir: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
     all
 }
 
-/// Whether running a line in a fresh directory changes anything there.
-fn changes(line: &str) -> bool {
-    let dir = tempfile::tempdir().unwrap();
-    for (name, text) in [("a", "a 1\nb 2\na 1\n"), ("b", "one\ntwo\n"), ("c", "x"), ("d/e", "deep\n"), ("-o", "o\n")] {
-        let path = dir.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+/// A sandbox around a scratch directory.
+struct Bench {
+    session: Session,
+    _scratch: tempfile::TempDir,
+    dir: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().canonicalize().unwrap();
+        let spec = Spec {
+            root: dir.clone(),
+            access: Access::Write,
+            tier: Tier::Full,
+            home: None,
+            read: Vec::new(),
+            write: Vec::new(),
+            caches: Vec::new(),
+            hide: Vec::new(),
+            protect: Vec::new(),
+            net: Net::Off,
+            limits: Limits::default(),
+            scratch: None,
+            journal: None,
+        };
+        let helper = Helper { program: BINARY.into(), args: vec!["__sandbox-helper".into()] };
+        let bench = Self { session: Session::open(&helper, &spec).unwrap().session, _scratch: scratch, dir };
+        bench.lay_out();
+        bench
     }
-    let before = look(dir.path());
-    let mut bash = Command::new("timeout");
-    bash.args(["10", "bash", "--norc", "--noprofile", "-c", line]).current_dir(dir.path()).env_clear();
-    bash.env("PATH", "/usr/bin:/bin").env("HOME", dir.path()).stdin(Stdio::null());
-    bash.stdout(Stdio::null()).stderr(Stdio::null());
-    bash.status().unwrap();
-    before != look(dir.path())
+
+    fn lay_out(&self) {
+        let files = [("a", "a 1\nb 2\na 1\n"), ("b", "one\ntwo\n"), ("c", "x"), ("d/e", "deep\n"), ("-o", "o\n")];
+        for (name, text) in files {
+            let path = self.dir.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    }
+
+    /// Runs a line to its end; its exit code.
+    fn run(&self, line: &str) -> Option<i32> {
+        let null = || std::fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
+        let standard = Standard { input: null(), output: null(), error: null() };
+        let argv = ["/usr/bin/timeout", "10", "bash", "--norc", "--noprofile", "-c", line].map(Into::into);
+        let env = [("PATH".into(), "/usr/bin:/bin".into()), ("HOME".into(), self.dir.clone().into())];
+        let (done, ended) = mpsc::channel();
+        let started = self.session.start(&argv, &env, &self.dir, Access::Write, standard, move |result| {
+            drop(done.send(result));
+        });
+        let _child = started.unwrap();
+        ended.recv().unwrap().unwrap().status.code()
+    }
+
+    /// Whether a line changes anything in the workspace.
+    fn changes(&self, line: &str) -> bool {
+        let before = look(&self.dir);
+        self.run(line);
+        before != look(&self.dir)
+    }
+
+    /// Nothing is left in any other place that could have been written.
+    fn nothing_elsewhere(&self) -> bool {
+        let own = self.dir.display();
+        let left = format!("find /tmp /dev/shm -mindepth 1 -not -path '{own}*' -print -quit | grep -q .");
+        self.run(&left) == Some(1)
+    }
 }
 
 #[test]
 fn the_check_sees_what_is_written() {
     for line in ["touch new", "echo x > new", "sort -o a b", "echo x | tee d/e", "sed -i s/a/b/ a"] {
-        assert!(changes(line), "{line}");
+        assert!(Bench::new().changes(line), "{line}");
     }
-    assert!(!changes("cat a | sort"));
+    let bench = Bench::new();
+    assert!(!bench.changes("cat a | sort") && bench.nothing_elsewhere());
+    assert!(!bench.changes("echo x > /tmp/x") && !bench.nothing_elsewhere());
 }
 
 #[test]
 fn what_is_classed_as_looking_leaves_everything_as_it_was() {
-    let mut dice = Dice(20_260_101);
+    let (mut dice, bench) = (Dice(20_260_101), Bench::new());
     let mut run = 0;
     for _ in 0..20_000 {
         let line = line(&mut dice);
         if windlass_shell::read(&line).only_looks() {
             run += 1;
-            assert!(!changes(&line), "{line:?} was classed as looking and writes");
+            assert!(!bench.changes(&line), "{line:?} was classed as looking and writes");
         }
     }
+    assert!(bench.nothing_elsewhere());
     assert!(run >= 150, "only {run} lines were classed as looking; the vocabulary proves too little");
 }
 
 /// Everyday lines with a word put in or taken out somewhere: what a flag or an operand turns into a writer.
 #[test]
 fn everyday_lines_with_a_word_more_or_less_are_not_mistaken() {
-    let mut dice = Dice(7);
+    let (mut dice, bench) = (Dice(7), Bench::new());
     let usable =
         |line: &&str| !["##", "sleep", "timeout"].iter().any(|word| line.contains(word)) && !line.contains(" /");
-    let lines: Vec<&str> = include_str!("data/looks.txt").lines().filter(usable).collect();
+    let lines: Vec<&str> =
+        include_str!("../../../windlass-shell/tests/data/looks.txt").lines().filter(usable).collect();
     let mut run = 0;
     for _ in 0..4_000 {
         let line = dice.pick(&lines).replace('␤', "\n");
@@ -305,8 +366,9 @@ fn everyday_lines_with_a_word_more_or_less_are_not_mistaken() {
         let line = words.join(" ");
         if windlass_shell::read(&line).only_looks() {
             run += 1;
-            assert!(!changes(&line), "{line:?} was classed as looking and writes");
+            assert!(!bench.changes(&line), "{line:?} was classed as looking and writes");
         }
     }
+    assert!(bench.nothing_elsewhere());
     assert!(run >= 500, "only {run} lines were classed as looking");
 }
