@@ -18,6 +18,8 @@ pub(crate) enum Target {
     Below(f64),
     /// At most this, which is what the bytes explain.
     Explained(f64),
+    /// At most this more than its floor, in the row's own unit.
+    Over(f64),
 }
 
 /// What a figure counts, and so which of many measurements is judged.
@@ -78,6 +80,9 @@ impl Row {
             Some(Target::Ratio(most)) => self.ratio().is_none_or(|ratio| ratio > most),
             Some(Target::Below(limit)) => self.unit.judged(self.ours) >= limit,
             Some(Target::Explained(most)) => self.unit.judged(self.ours) > most,
+            Some(Target::Over(most)) => {
+                self.floor.is_none_or(|(_, floor)| self.unit.judged(self.ours) - self.unit.judged(floor) > most)
+            }
         }
     }
 
@@ -101,6 +106,7 @@ impl Row {
             Some(Target::Ratio(most)) => format!("≤ {most}×"),
             Some(Target::Below(limit)) => format!("< {limit} {unit}"),
             Some(Target::Explained(most)) => format!("≤ {most:.2} {unit}, what the bytes explain"),
+            Some(Target::Over(most)) => format!("≤ {most} {unit} more"),
         };
         let verdict = match (self.target, self.missed()) {
             (None, _) => "",
