@@ -170,6 +170,7 @@ struct Supervisor<'a> {
     running: Vec<Started>,
     /// The next command, made ready while nothing else was to do.
     spare: Option<Ready>,
+    /// A command was started since it was last tidied up.
     armed: bool,
 }
 
@@ -272,12 +273,12 @@ impl<'a> Supervisor<'a> {
         if self.running.len() >= MOST_COMMANDS {
             return Err(io::Error::other(format!("{MOST_COMMANDS} commands run already; stop one first")));
         }
-        if let Some(covers) = &mut self.covers {
-            self.armed = true;
-            if covers.arm()? {
-                // It has the mounts of before.
-                self.drop_spare();
-            }
+        self.armed = true;
+        if let Some(covers) = &mut self.covers
+            && covers.arm()?
+        {
+            // It has the mounts of before.
+            self.drop_spare();
         }
         let ready = match launch.access {
             // One that only looks is rare enough to be made when it comes.
