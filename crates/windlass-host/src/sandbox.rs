@@ -189,7 +189,7 @@ impl Sandbox {
         if let Some(ended) = ended {
             if ended.limits.processes {
                 let most = self.plan.limits.processes;
-                text.push(format!("the limit of {most} processes was reached (setting `sandbox.processes`)"));
+                text.push(format!("it was ended at the limit of {most} processes (setting `sandbox.processes`)"));
             }
             if ended.limits.memory {
                 let most = self.plan.limits.memory >> 20;

@@ -85,23 +85,18 @@ pub enum WslWish {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Limits, Protected, Tier};
+    use crate::spec::Protected;
 
     fn spec(access: Access, net: Net) -> Spec {
+        let root = std::path::PathBuf::from("/w s/\"x");
         Spec {
-            root: "/w s/\"x".into(),
             access,
-            tier: Tier::Full,
-            home: None,
-            read: vec!["/tools".into()],
-            write: Vec::new(),
-            caches: vec!["/c".into()],
-            hide: vec!["/w s/\"x/.env".into()],
-            protect: vec![Protected { base: "/w s/\"x".into(), name: ".git/hooks".into(), how: Protection::Frozen }],
             net,
-            limits: Limits::default(),
-            scratch: None,
-            journal: None,
+            read: vec!["/tools".into()],
+            caches: vec!["/c".into()],
+            hide: vec![root.join(".env")],
+            protect: vec![Protected { base: root.clone(), name: ".git/hooks".into(), how: Protection::Frozen }],
+            ..Spec::around(root)
         }
     }
 

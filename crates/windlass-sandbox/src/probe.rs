@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::session::{Helper, SandboxError, Session, Standard};
-use crate::spec::{Access, Limits, Net, Spec, Tier};
+use crate::spec::{Access, Spec, Tier};
 
 /// How long a program that does nothing may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,21 +36,7 @@ pub fn landlock_version() -> u32 {
 }
 
 fn one_run(helper: &Helper, folder: &Path, tier: Tier) -> Result<(), SandboxError> {
-    let spec = Spec {
-        root: folder.to_owned(),
-        access: Access::ReadOnly,
-        tier,
-        home: None,
-        read: Vec::new(),
-        write: Vec::new(),
-        caches: Vec::new(),
-        hide: Vec::new(),
-        protect: Vec::new(),
-        net: Net::Off,
-        limits: Limits::default(),
-        scratch: None,
-        journal: None,
-    };
+    let spec = Spec { access: Access::ReadOnly, tier, ..Spec::around(folder.to_owned()) };
     let session = Session::open(helper, &spec)?.session;
     let null = || -> Result<std::os::fd::OwnedFd, SandboxError> {
         let file = std::fs::File::options().read(true).write(true).open("/dev/null");

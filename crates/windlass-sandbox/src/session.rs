@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use crate::spec::{Access, LimitsHit, Spec};
-use crate::wire::{Inbox, Launch, Report, Request, send};
+use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Report, Request, send};
 
 /// How long the helper may take to build the view.
 const BUILD_TIME: Duration = Duration::from_secs(10);
@@ -116,20 +116,16 @@ impl Session {
         let mut command = std::process::Command::new(&helper.program);
         command.args(&helper.args).env_clear().current_dir("/");
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|err| unavailable("the sandbox helper cannot be started", err))?;
+        let mut child = command.spawn().map_err(|err| unavailable("the sandbox helper cannot be started", err))?;
         drop(command);
-        let spec = serde_json::to_vec(spec)
-            .map_err(|err| SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}")))?;
-        send(control.as_fd(), &spec, &[]).map_err(|err| unavailable("the sandbox helper does not listen", err))?;
         let mut inbox = Inbox::default();
-        control.set_read_timeout(Some(BUILD_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
-        let ready = first_report(&control, &mut inbox)?;
-        control.set_read_timeout(None).map_err(|err| unavailable("the sandbox helper", err))?;
-        control.set_write_timeout(Some(SEND_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
-        let port = match ready {
-            Report::Ready { port } => port,
-            Report::Unavailable { why } => return Err(SandboxError::Unavailable(why)),
-            _ => return Err(SandboxError::Unavailable("the sandbox helper speaks another language".to_owned())),
+        let port = match introduce(&control, &mut inbox, spec) {
+            Ok(port) => port,
+            Err(err) => {
+                // One that does not get on with us is not left behind.
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(err);
+            }
         };
         let listener = inbox.handle().map(std::net::TcpListener::from);
         let listener = u16::try_from(port).ok().zip(listener);
@@ -145,8 +141,8 @@ impl Session {
         Ok(Opened { session: Self(shared), listener })
     }
 
-    /// Starts a command, which may change things or only look; `done` is called once, from another thread, when it has ended and everything it started is
-    /// gone, or when it could not be started.
+    /// Starts a command, which may change things or only look; `done` is called once, from another thread, when it has
+    /// ended and everything it started is gone, or when it could not be started.
     pub fn start(
         &self,
         argv: &[OsString],
@@ -221,6 +217,23 @@ impl Drop for Shared {
     }
 }
 
+/// Says what the sandbox is to be, and waits until it is; the port of the listener, or 0.
+fn introduce(control: &UnixStream, inbox: &mut Inbox, spec: &Spec) -> Result<u32, SandboxError> {
+    let unavailable = |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
+    let spec = serde_json::to_vec(spec)
+        .map_err(|err| SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}")))?;
+    send(control.as_fd(), &spec, &[]).map_err(|err| unavailable("the sandbox helper does not listen", err))?;
+    control.set_read_timeout(Some(BUILD_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
+    let ready = first_report(control, inbox)?;
+    control.set_read_timeout(None).map_err(|err| unavailable("the sandbox helper", err))?;
+    control.set_write_timeout(Some(SEND_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
+    match ready {
+        Report::Ready { port } => Ok(port),
+        Report::Unavailable { why } => Err(SandboxError::Unavailable(why)),
+        _ => Err(SandboxError::Unavailable("the sandbox helper speaks another language".to_owned())),
+    }
+}
+
 fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<Report, SandboxError> {
     loop {
         match inbox.next() {
@@ -254,7 +267,7 @@ fn listen(
         while let Ok(Some(frame)) = inbox.next() {
             let (id, result) = match Report::decode(&frame) {
                 Ok(Report::Ended { id, status, limits }) => {
-                    let limits = LimitsHit { processes: limits & 1 != 0, memory: limits & 2 != 0 };
+                    let limits = LimitsHit { processes: limits & HIT_PROCESSES != 0, memory: limits & HIT_MEMORY != 0 };
                     (id, Ok(Ended { status: ExitStatus::from_raw(status), limits }))
                 }
                 Ok(Report::Failed { id, why }) => (id, Err(SandboxError::Command(why))),

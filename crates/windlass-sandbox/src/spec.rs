@@ -35,6 +35,28 @@ pub struct Spec {
     pub journal: Option<PathBuf>,
 }
 
+impl Spec {
+    /// The whole sandbox around a directory that commands may change, with nothing else granted, hidden or protected.
+    #[must_use]
+    pub fn around(root: PathBuf) -> Self {
+        Self {
+            root,
+            access: Access::Write,
+            tier: Tier::Full,
+            home: None,
+            read: Vec::new(),
+            write: Vec::new(),
+            caches: Vec::new(),
+            hide: Vec::new(),
+            protect: Vec::new(),
+            net: Net::Off,
+            limits: Limits::default(),
+            scratch: None,
+            journal: None,
+        }
+    }
+}
+
 /// A name below a base directory that commands do not change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
@@ -117,7 +139,7 @@ impl Default for Limits {
 /// Which limit a command ran into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitsHit {
-    /// A process could not be started.
+    /// It was ended because of the processes it started.
     pub processes: bool,
     /// It was ended because of the memory it took.
     pub memory: bool,

@@ -17,6 +17,10 @@ const MAX_FRAME: usize = 8 << 20;
 /// Handles that come with one frame, at most.
 const MAX_HANDLES: usize = 4;
 
+/// Bits of the limits that were hit.
+pub(crate) const HIT_PROCESSES: u32 = 1;
+pub(crate) const HIT_MEMORY: u32 = 2;
+
 /// What the caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {

@@ -33,19 +33,13 @@ impl Lab {
         let root = base.join("ws");
         let frozen = |name: &str| Protected { base: root.clone(), name: name.into(), how: Protection::Frozen };
         let spec = Spec {
-            access: Access::Write,
-            tier: Tier::Full,
             home: Some(base.join("home")),
-            read: Vec::new(),
-            write: Vec::new(),
             caches: vec![base.join("home/.cache/tool"), base.join("home/.cache/absent")],
             hide: vec![root.join(".env")],
             protect: vec![frozen(".agent"), frozen(".deep/inner/name"), frozen("README.md")],
-            net: Net::Off,
-            limits: Limits::default(),
             scratch: Some(base.join("layers")),
             journal: Some(base.join("journal")),
-            root,
+            ..Spec::around(root.clone())
         };
         Self { _scratch: scratch, base, spec }
     }

@@ -55,7 +55,7 @@ async fn hold(sandbox: &Sandbox, args: &SandboxArgs, dir: &std::path::Path) -> R
     match ended {
         Ok(ended) => {
             if ended.limits.processes {
-                say!("sandbox: the limit of processes was reached (setting `sandbox.processes`)");
+                say!("sandbox: ended at the limit of processes (setting `sandbox.processes`)");
             }
             if ended.limits.memory {
                 say!("sandbox: ended at the limit of memory (setting `sandbox.memory_mb`)");

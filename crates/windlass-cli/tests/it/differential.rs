@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-use windlass_sandbox::{Access, Helper, Limits, Net, Session, Spec, Standard, Tier};
+use windlass_sandbox::{Access, Helper, Session, Spec, Standard};
 
 use crate::place::BINARY;
 
@@ -260,21 +260,7 @@ impl Bench {
     fn new() -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().canonicalize().unwrap();
-        let spec = Spec {
-            root: dir.clone(),
-            access: Access::Write,
-            tier: Tier::Full,
-            home: None,
-            read: Vec::new(),
-            write: Vec::new(),
-            caches: Vec::new(),
-            hide: Vec::new(),
-            protect: Vec::new(),
-            net: Net::Off,
-            limits: Limits::default(),
-            scratch: None,
-            journal: None,
-        };
+        let spec = Spec::around(dir.clone());
         let helper = Helper { program: BINARY.into(), args: vec!["__sandbox-helper".into()] };
         let bench = Self { session: Session::open(&helper, &spec).unwrap().session, _scratch: scratch, dir };
         bench.lay_out();

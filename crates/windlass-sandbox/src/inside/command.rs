@@ -18,7 +18,7 @@ use rustix::mount::MountFlags;
 use super::filter::Filters;
 use super::sys::{self, Reaped};
 use crate::spec::{Access, Limits, Tier};
-use crate::wire::{Inbox, Launch, Request, send};
+use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
 
 /// How often the memory of all processes is added up.
 const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
@@ -62,10 +62,6 @@ pub(crate) enum Ending {
     Ended { status: i32, limits: u32 },
     Failed(String),
 }
-
-/// Bits of the limits that were hit.
-pub(crate) const HIT_PROCESSES: u32 = 1;
-pub(crate) const HIT_MEMORY: u32 = 2;
 
 /// A command that is ready but for its words.
 pub(crate) struct Ready {

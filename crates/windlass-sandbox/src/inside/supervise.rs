@@ -339,7 +339,11 @@ impl<'a> Supervisor<'a> {
 fn apart(spec: &Spec, janitor: &UnixStream) -> Result<(), String> {
     let network = if spec.net == Net::Open { 0 } else { libc::CLONE_NEWNET };
     let spaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | network;
-    sys::unshare(spaces).map_err(|err| format!("user namespaces are not available: {err}"))?;
+    sys::unshare(spaces).map_err(|err| match err.raw_os_error() {
+        // The kernel's own words for this are about disks.
+        Some(libc::ENOSPC) => "user namespaces are not available: as many as the system allows are in use".to_owned(),
+        _ => format!("user namespaces are not available: {err}"),
+    })?;
     let mut mapped = [0_u8];
     (&*janitor)
         .write_all(&[1])
