@@ -30,8 +30,8 @@ pub(crate) fn sandbox(
         data_dir: places.data_dir.clone(),
         level,
         net: net(settings)?,
-        read: paths(settings, "sandbox.read", root, home.as_deref()),
-        write: paths(settings, "sandbox.write", root, home.as_deref()),
+        read: paths(settings, "sandbox.read", root, home.as_deref())?,
+        write: paths(settings, "sandbox.write", root, home.as_deref())?,
         hidden,
         limits: limits(settings)?,
         accept_landlock: settings.layers.text("sandbox.accept") == Some("landlock"),
@@ -112,11 +112,19 @@ fn limits(settings: &Settings) -> Result<Limits, Failure> {
     Ok(limits)
 }
 
-/// Granted paths: absolute, below the home with `~/`, or relative to the workspace.
-fn paths(settings: &Settings, key: &str, root: &Path, home: Option<&Path>) -> Vec<PathBuf> {
-    let meant = |text: &String| match (text.strip_prefix("~/"), home) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => root.join(text),
+/// Granted paths: absolute, below the home with `~/`, or relative to the workspace. A relative one need not be there,
+/// because it is meant for every workspace that has it; any other that is missing grants nothing, which is a mistake.
+fn paths(settings: &Settings, key: &str, root: &Path, home: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
+    let meant = |text: &String| {
+        let path = match (text.strip_prefix("~/"), home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => root.join(text),
+        };
+        if path.starts_with(root) || path.symlink_metadata().is_ok() {
+            return Ok(path);
+        }
+        Err(Failure::usage(format!("`{key}` grants `{text}`, which is not there"))
+            .hint(format!("make it, or take it out of `{key}` (`windlass config --origin` shows where it is set)")))
     };
     settings.layers.texts(key).unwrap_or_default().iter().map(meant).collect()
 }

@@ -223,6 +223,26 @@ fn a_refused_connection_is_an_event_and_a_hint() {
 }
 
 #[test]
+fn a_granted_path_is_shown_and_one_that_is_not_there_is_a_mistake() {
+    let place = Place::new();
+    let shared = place.home().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::write(shared.join("x"), "granted").unwrap();
+    place.write(".env.test", "A=1");
+    fails(&place, &[], "cat ~/shared/x");
+    fails(&place, &[], "cat .env.test");
+    let grant = |text: &str| {
+        let mut command = place.command(&["sandbox", "--", "bash", "-c", "cat ~/shared/x .env.test"]);
+        command.env("WINDLASS_SANDBOX_READ", text);
+        place.run_with(command, "")
+    };
+    let output = grant(r#"["~/shared", ".env.test", "other.env"]"#);
+    assert_eq!((output.code, output.out.as_str()), (0, "grantedA=1"), "{}", output.err);
+    let output = grant(r#"["~/nowhere"]"#);
+    assert!(output.code == 2 && output.err.contains("`~/nowhere`, which is not there"), "{}", output.err);
+}
+
+#[test]
 fn a_service_that_listens_in_the_workspace_is_not_reached() {
     needs("python3");
     let place = Place::new();
