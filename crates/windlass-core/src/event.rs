@@ -5,10 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Answer, Ask};
-use crate::budget::{Limit, Spent, Usage};
+use crate::budget::{Budget, Limit, Spent, Usage};
 use crate::clock::Timestamp;
 use crate::gate::Verdict;
 use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
+use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::outcome::Outcome;
 use crate::validator::{Evidence, Report};
@@ -99,6 +100,9 @@ pub enum EventKind {
         /// The terms.
         #[serde(flatten)]
         terms: Terms,
+        /// The name of the copy, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
     /// A try of the runtime began.
     IterationStarted {
@@ -150,6 +154,9 @@ pub enum EventKind {
         /// How.
         #[serde(flatten)]
         change: FileChange,
+        /// What was there and what is there now, by content, where it can be taken back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        swap: Option<Swap>,
     },
     /// A command began.
     CommandStarted {
@@ -294,17 +301,23 @@ pub enum EventKind {
     },
     /// Changes were taken back.
     Undone {
-        /// The event they belong to.
+        /// The event they belong to: a call, a landing, or the run that made them.
         of: u64,
         /// These files.
         files: Vec<String>,
+        /// Each by content, before and after.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        swaps: Vec<Swap>,
     },
-    /// Changes were made again.
+    /// Changes that were taken back were made again.
     Redone {
         /// The event they belong to.
         of: u64,
         /// These files.
         files: Vec<String>,
+        /// Each by content, before and after.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        swaps: Vec<Swap>,
     },
     /// Older messages were replaced by a summary.
     Compacted {
@@ -359,6 +372,15 @@ pub enum EventKind {
         /// Tests, scripts and configs of validators that the run changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         judge_changed: Vec<String>,
+        /// What it was allowed to spend.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limits: Option<Budget>,
+        /// The copy that was kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        transaction: Option<String>,
+        /// The answer, where one of a schema was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<serde_json::Value>,
     },
     /// The session was closed.
     SessionClosed {},

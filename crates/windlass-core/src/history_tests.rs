@@ -61,6 +61,9 @@ fn ended() -> EventKind {
         ms: 0,
         evidence: vec![],
         judge_changed: vec![],
+        limits: None,
+        transaction: None,
+        output: None,
     }
 }
 

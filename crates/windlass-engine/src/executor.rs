@@ -162,7 +162,7 @@ impl Executor {
             self.outlet.emit(EventKind::CommandFinished { call, end: ran.end, bytes: ran.bytes, ms }).await?;
         }
         for change in done.changes {
-            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change }).await?;
+            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change, swap: None }).await?;
         }
         self.tell_keys(done.keys).await?;
         self.log_finished(&done.result, began).await?;

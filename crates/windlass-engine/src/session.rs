@@ -299,6 +299,9 @@ pub(crate) async fn close_open_run(log: &Log, trace: &TraceId, why: &str) -> Res
         ms: 0,
         evidence: Vec::new(),
         judge_changed: Vec::new(),
+        limits: None,
+        transaction: None,
+        output: None,
     };
     log.emit(&scope, finished).await?;
     Ok(())

@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use windlass_core::BoxFuture;
-use windlass_core::id::RunId;
+use windlass_core::validator::Before;
 use windlass_core::workspace::{
-    Command, FileChange, Files, Finished, Isolation, JobId, JobOutput, Landed, ProcessError, Processes, Terms,
-    Transaction, Watch, WorkspaceError, Workspaces,
+    Changes, Command, FileChange, Files, Finished, Isolation, JobId, JobOutput, Landed, Landing, Opening, ProcessError,
+    Processes, Terms, Transaction, Watch, WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
 use self::tracked::Tracked;
@@ -43,11 +43,11 @@ impl InPlace {
 }
 
 impl Workspaces for InPlace {
-    fn open<'a>(&'a self, _: &'a RunId, how: Isolation) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         Box::pin(async move {
-            if how == Isolation::Isolated {
+            if opening.how == Isolation::Isolated {
                 return Err(WorkspaceError {
-                    isolation: true,
+                    kind: WorkspaceErrorKind::Isolation,
                     message: "an isolated run needs a private copy of the tree, which is not available here; \
                               run in place (`--in-place`) instead"
                         .to_owned(),
@@ -56,7 +56,7 @@ impl Workspaces for InPlace {
             if let Some(sandbox) = self.sandbox.clone().filter(|sandbox| sandbox.opens_first()) {
                 let opened = tokio::task::spawn_blocking(move || sandbox.open()).await;
                 let opened = opened.unwrap_or_else(|err| Err(SandboxError::Unavailable(err.to_string())));
-                opened.map_err(|err| WorkspaceError { isolation: true, message: err.to_string() })?;
+                opened.map_err(|err| WorkspaceError { kind: WorkspaceErrorKind::Isolation, message: err.to_string() })?;
             }
             let files = Arc::new(Tracked::new(Arc::clone(&self.root)));
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
@@ -76,7 +76,7 @@ struct InPlaceRun {
 impl InPlaceRun {
     async fn look(files: Arc<Tracked>) -> Result<Vec<FileChange>, WorkspaceError> {
         let looked = tokio::task::spawn_blocking(move || files.changes()).await;
-        looked.map_err(|err| WorkspaceError { isolation: false, message: format!("cannot look for changes: {err}") })
+        looked.map_err(|err| WorkspaceError::other(format!("cannot look for changes: {err}")))
     }
 }
 
@@ -98,11 +98,18 @@ impl Transaction for InPlaceRun {
         Arc::clone(&self.processes) as Arc<dyn Processes>
     }
 
-    fn changes(&self) -> BoxFuture<'_, Result<Vec<FileChange>, WorkspaceError>> {
+    fn before(&self) -> Arc<dyn Before> {
+        Arc::clone(&self.files) as Arc<dyn Before>
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
         if self.files.is_untouched() {
-            return Box::pin(std::future::ready(Ok(Vec::new())));
+            return Box::pin(std::future::ready(Ok(Changes::default())));
         }
-        Box::pin(Self::look(Arc::clone(&self.files)))
+        Box::pin(async move {
+            let files = Self::look(Arc::clone(&self.files)).await?;
+            Ok(Changes { files, ..Changes::default() })
+        })
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
@@ -112,16 +119,12 @@ impl Transaction for InPlaceRun {
         })
     }
 
-    fn tree_hash(&self) -> BoxFuture<'_, Result<Option<String>, WorkspaceError>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    fn land(self: Box<Self>) -> BoxFuture<'static, Result<Landed, WorkspaceError>> {
+    fn land<'a>(&'a self, _: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         // It is all there already; what is left is to say what.
         Box::pin(async move {
             self.freeze().await?;
-            let files = self.changes().await?.into_iter().map(|change| change.path).collect();
-            Ok(Landed { files, refname: None })
+            let files = self.changes().await?.files.into_iter().map(|change| change.path).collect();
+            Ok(Landed { files, ..Landed::default() })
         })
     }
 

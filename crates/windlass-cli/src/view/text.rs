@@ -86,7 +86,7 @@ impl TextView {
                 self.streamed.clear();
                 "thinking".clone_into(&mut self.progress.doing);
             }
-            EventKind::TransactionOpened { terms } if terms.strategy == "in_place" && self.verbose => {
+            EventKind::TransactionOpened { terms, .. } if terms.strategy == "in_place" && self.verbose => {
                 self.note(Style::Dim, "working in place: changes reach your files at once, with no kernel sandbox");
             }
             EventKind::Delta { of, text } => self.delta(of, text),

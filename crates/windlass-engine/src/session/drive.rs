@@ -16,7 +16,9 @@ use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{Job, Outlet, RuntimeError, Stop};
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::validator::{CheckCtx, Evidence, Finding, Judgement, Report};
-use windlass_core::workspace::{Artifacts, FileChange, Isolation, Transaction};
+use windlass_core::workspace::{
+    Artifacts, Changes, FileChange, Isolation, Landing, Opening, Transaction, WorkspaceErrorKind,
+};
 
 use super::Parts;
 use crate::account::OpenAccount;
@@ -92,22 +94,22 @@ impl Work {
         let why = "a new prompt came before it was answered";
         super::close_open_run(&self.outlet.log, &self.outlet.scope.trace, why).await?;
         self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone() }).await?;
-        let transaction = match self.parts.workspaces.open(&self.run, self.isolation).await {
+        let transaction = match self.parts.workspaces.open(Opening { run: &self.run, how: self.isolation, kept: None }).await {
             Ok(transaction) => transaction,
             Err(err) => {
-                let reason = if err.isolation { FailReason::Isolation } else { FailReason::Runtime };
+                let reason = if err.kind == WorkspaceErrorKind::Isolation { FailReason::Isolation } else { FailReason::Runtime };
                 return Ok(Outcome::failed(reason, err.message));
             }
         };
         let terms = transaction.terms();
         let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
-        self.outlet.emit(EventKind::TransactionOpened { terms }).await?;
+        self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
         let executor = self.executor(transaction.as_ref(), place);
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
         transaction.processes().stop_all().await;
         match transaction.changes().await {
             Ok(changes) => {
-                let changes = self.tell_keys(&executor, changes).await?;
+                let changes = self.tell_keys(&executor, changes.files).await?;
                 traces.files = changes.into_iter().map(|change| FileChange { diff: None, ..change }).collect();
             }
             Err(err) => {
@@ -248,8 +250,8 @@ impl Work {
             Ended::With(Outcome::failed(FailReason::Runtime, err.message))
         };
         transaction.freeze().await.map_err(failed)?;
-        let changes = transaction.changes().await.map_err(failed)?;
-        let tree_hash = transaction.tree_hash().await.map_err(failed)?;
+        let Changes { files: changes, tree_hash, .. } = transaction.changes().await.map_err(failed)?;
+        let before = transaction.before();
         let (files, processes) = (transaction.files(), transaction.processes());
         traces.evidence.clear();
         for validator in &self.parts.validators {
@@ -257,6 +259,7 @@ impl Work {
             self.outlet.emit(EventKind::ValidationStarted { validator: name.clone() }).await?;
             let ctx = CheckCtx {
                 files: &files,
+                before: &before,
                 processes: &processes,
                 changes: &changes,
                 deadline: VALIDATOR_TIME,
@@ -264,7 +267,7 @@ impl Work {
             };
             let checked = tokio::select! {
                 checked = AssertUnwindSafe(validator.check(&ctx)).catch_unwind() => checked,
-                () = self.parts.clock.sleep(VALIDATOR_TIME) => Ok(Ok(unverifiable("it took too long".into()))),
+                () = self.parts.clock.sleep(VALIDATOR_TIME) => Ok(Ok(Report::unverifiable("it took too long"))),
                 () = self.until_told_to_end() => return Err(Ended::With(match self.outlet.control.halted() {
                     Some(Halt::TimedOut) => Outcome::TimedOut,
                     _ => Outcome::Cancelled,
@@ -272,14 +275,20 @@ impl Work {
             };
             let report = match checked {
                 Ok(Ok(report)) => report,
-                Ok(Err(err)) => unverifiable(err.to_string()),
-                Err(panic) => unverifiable(describe_panic(panic.as_ref())),
+                Ok(Err(err)) => Report::unverifiable(err.to_string()),
+                Err(panic) => Report::unverifiable(describe_panic(panic.as_ref())),
             };
             let blocking = validator.blocking();
             let validated = EventKind::Validated { validator: name.clone(), blocking, report: report.clone() };
             self.outlet.emit(validated).await?;
             let judgement = report.judgement;
-            traces.evidence.push(Evidence { validator: name.clone(), judgement, tree_hash: tree_hash.clone() });
+            traces.evidence.push(Evidence {
+                validator: name.clone(),
+                judgement,
+                advisory: !blocking,
+                tree_hash: tree_hash.clone(),
+                proof: report.proof.clone(),
+            });
             if blocking && judgement != Judgement::Pass {
                 return Ok(Some(list(&name, &report.findings)));
             }
@@ -292,9 +301,9 @@ impl Work {
         transaction: Box<dyn Transaction>,
         outcome: Result<Outcome, Ended>,
     ) -> Result<Outcome, Ended> {
-        let tree_hash = transaction.tree_hash().await.ok().flatten();
+        let tree_hash = transaction.changes().await.ok().and_then(|changes| changes.tree_hash);
         if let Ok(outcome @ (Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. })) = outcome {
-            return match transaction.land().await {
+            return match transaction.land(&Landing { tree_hash: tree_hash.clone(), ..Landing::default() }).await {
                 Ok(landed) => {
                     self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
                     Ok(outcome)
@@ -324,6 +333,9 @@ impl Work {
             ms: millis(self.outlet.books.elapsed()),
             evidence: traces.evidence.clone(),
             judge_changed: Vec::new(),
+            limits: Some(*self.outlet.books.budget()),
+            transaction: None,
+            output: None,
         };
         let logged = match self.outlet.emit(finished(outcome.clone())).await {
             Ok(_) => self.outlet.sync().await,
@@ -394,20 +406,11 @@ fn word(stop: &Stop) -> &'static str {
     }
 }
 
-fn unverifiable(message: String) -> Report {
-    let finding = Finding { path: String::new(), line: 0, message };
-    Report { judgement: Judgement::Unverifiable, findings: vec![finding] }
-}
-
 fn list(validator: &str, findings: &[Finding]) -> String {
     let mut text = format!("{validator}:");
     for finding in findings.iter().take(MAX_FINDINGS) {
         text.push_str("\n- ");
-        match (finding.path.as_str(), finding.line) {
-            ("", _) => text.push_str(&finding.message),
-            (path, 0) => text.push_str(&format!("{path}: {}", finding.message)),
-            (path, line) => text.push_str(&format!("{path}:{line}: {}", finding.message)),
-        }
+        text.push_str(&finding.to_string());
     }
     text
 }

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use windlass_core::id::{ArtifactId, RunId};
+use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
+use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -32,11 +33,7 @@ impl Default for MemoryWorkspaces {
 }
 
 impl Workspaces for MemoryWorkspaces {
-    fn open<'a>(
-        &'a self,
-        _run: &'a RunId,
-        _how: Isolation,
-    ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+    fn open<'a>(&'a self, _: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         let transaction = Nothing { terms: self.terms.clone() };
         Box::pin(async move { Ok(Box::new(transaction) as Box<dyn Transaction>) })
     }
@@ -56,16 +53,16 @@ impl Transaction for Nothing {
     fn processes(&self) -> Arc<dyn Processes> {
         Arc::new(Empty)
     }
-    fn changes(&self) -> BoxFuture<'_, Result<Vec<FileChange>, WorkspaceError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn before(&self) -> Arc<dyn Before> {
+        Arc::new(Empty)
+    }
+    fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
+        Box::pin(async { Ok(Changes { tree_hash: Some("empty".into()), ..Changes::default() }) })
     }
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(async { Ok(()) })
     }
-    fn tree_hash(&self) -> BoxFuture<'_, Result<Option<String>, WorkspaceError>> {
-        Box::pin(async { Ok(Some("empty".into())) })
-    }
-    fn land(self: Box<Self>) -> BoxFuture<'static, Result<Landed, WorkspaceError>> {
+    fn land<'a>(&'a self, _: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         Box::pin(async { Ok(Landed::default()) })
     }
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
@@ -119,6 +116,12 @@ impl Files for Empty {
     }
     fn grep(&self, _: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
         nothing()
+    }
+}
+
+impl Before for Empty {
+    fn read(&self, _: &str, _: u64) -> Result<Option<Vec<u8>>, FileError> {
+        Ok(None)
     }
 }
 

@@ -241,8 +241,8 @@ impl Validator for Script {
     }
     fn check<'a>(&'a self, _: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
         let judgement = self.0.lock().unwrap().remove(0);
-        let finding = Finding { path: "a.rs".into(), line: 3, message: "expected `;`".into() };
-        Box::pin(async move { Ok(Report { judgement, findings: vec![finding] }) })
+        let finding = Finding { path: "a.rs".into(), line: 3, column: 0, message: "expected `;`".into() };
+        Box::pin(async move { Ok(Report::new(judgement, vec![finding])) })
     }
 }
 

@@ -192,14 +192,38 @@ impl Files for Tracked {
     }
 }
 
+impl windlass_core::validator::Before for Tracked {
+    fn read(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, FileError> {
+        let unknown = |message: String| Err(FileError { kind: FileErrorKind::Io, message });
+        let real = self.root.resolve(path)?.path;
+        match self.lock().files.get(&real) {
+            Some(Before::Absent) => return Ok(None),
+            Some(Before::Bytes(bytes)) => return Ok(Some(bytes.clone())),
+            Some(Before::There) => return unknown(format!("what `{path}` held before was too large to be kept")),
+            None => {}
+        }
+        match self.baseline.get() {
+            Some(Some(baseline)) if baseline.get(Path::new(&real)) != print(&self.root, Path::new(&real)).as_ref() => {
+                unknown(format!("what `{path}` held before is not known: a command changed it"))
+            }
+            _ => match self.root.read(path, max) {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(err) if err.kind == FileErrorKind::NotFound => Ok(None),
+                Err(err) => Err(err),
+            },
+        }
+    }
+}
+
 fn prints(root: &Root) -> Baseline {
     let files = source_files(root, MAX_FILES)?;
-    let print = |path: PathBuf| {
-        let about = std::fs::symlink_metadata(root.root().join(&path)).ok()?;
-        let changed = (about.ctime(), about.ctime_nsec());
-        Some((path, Print { inode: about.ino(), size: about.size(), mode: about.mode(), changed }))
-    };
-    Some(files.into_iter().filter_map(print).collect())
+    Some(files.into_iter().filter_map(|path| print(root, &path).map(|print| (path, print))).collect())
+}
+
+fn print(root: &Root, path: &Path) -> Option<Print> {
+    let about = std::fs::symlink_metadata(root.root().join(path)).ok()?;
+    let changed = (about.ctime(), about.ctime_nsec());
+    Some(Print { inode: about.ino(), size: about.size(), mode: about.mode(), changed })
 }
 
 /// Lines added and removed, and a unified diff unless it is long or the file is not text.
