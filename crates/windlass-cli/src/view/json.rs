@@ -61,7 +61,7 @@ impl JsonView {
     pub(crate) fn end(&mut self) {
         let mut result = json!({ "session": self.session, "run": self.run });
         match self.finished.take() {
-            Some(EventKind::RunFinished { outcome, files, totals, ms, evidence, judge_changed }) => {
+            Some(EventKind::RunFinished { outcome, files, totals, ms, evidence, judge_changed, .. }) => {
                 result["status"] = outcome.sdk_status().into();
                 result["outcome"] = json!(outcome);
                 result["files"] = json!(files);
