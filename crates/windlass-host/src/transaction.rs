@@ -56,7 +56,8 @@ impl Workspaces for InPlace {
             if let Some(sandbox) = self.sandbox.clone().filter(|sandbox| sandbox.opens_first()) {
                 let opened = tokio::task::spawn_blocking(move || sandbox.open()).await;
                 let opened = opened.unwrap_or_else(|err| Err(SandboxError::Unavailable(err.to_string())));
-                opened.map_err(|err| WorkspaceError { kind: WorkspaceErrorKind::Isolation, message: err.to_string() })?;
+                opened
+                    .map_err(|err| WorkspaceError { kind: WorkspaceErrorKind::Isolation, message: err.to_string() })?;
             }
             let files = Arc::new(Tracked::new(Arc::clone(&self.root)));
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());

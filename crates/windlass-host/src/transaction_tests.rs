@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use windlass_core::CancellationToken;
+use windlass_core::id::RunId;
 use windlass_core::workspace::{Change, ProcessEnd};
 
 use super::*;
@@ -18,7 +19,7 @@ async fn opened() -> (tempfile::TempDir, Box<dyn Transaction>) {
     }
     let root = Arc::new(Root::open(dir.path()).unwrap());
     let workspaces = InPlace::new(root, vec![("PATH".into(), "/usr/bin:/bin".into())]);
-    let run = workspaces.open(&RunId::nth(1), Isolation::InPlace).await.unwrap();
+    let run = workspaces.open(Opening { run: &RunId::nth(1), how: Isolation::InPlace, kept: None }).await.unwrap();
     (dir, run)
 }
 
@@ -45,7 +46,7 @@ async fn changes(run: &dyn Transaction) -> Vec<String> {
         Change::MovedFrom(_) => 'R',
     };
     let all = run.changes().await.unwrap();
-    all.iter().map(|it| format!("{} {} +{} -{}", sign(&it.change), it.path, it.added, it.removed)).collect()
+    all.files.iter().map(|it| format!("{} {} +{} -{}", sign(&it.change), it.path, it.added, it.removed)).collect()
 }
 
 #[tokio::test]
@@ -53,8 +54,9 @@ async fn an_isolated_run_is_refused_and_the_terms_say_in_place() {
     let (dir, run) = opened().await;
     assert_eq!((run.terms().strategy.as_str(), run.terms().isolation.as_str()), ("in_place", "none"));
     let workspaces = InPlace::new(Arc::new(Root::open(dir.path()).unwrap()), Vec::new());
-    let err = workspaces.open(&RunId::nth(1), Isolation::Isolated).await.err().unwrap();
-    assert!(err.isolation && err.message.contains("--in-place"), "{err}");
+    let err =
+        workspaces.open(Opening { run: &RunId::nth(1), how: Isolation::Isolated, kept: None }).await.err().unwrap();
+    assert!(err.kind == WorkspaceErrorKind::Isolation && err.message.contains("--in-place"), "{err}");
 }
 
 #[tokio::test]
@@ -71,9 +73,9 @@ async fn changes_through_the_files_come_with_a_diff() {
     files.rename("sub/c.txt", "d.txt", false).unwrap();
     assert_eq!(changes(&*run).await, ["M a.txt +1 -1", "C d.txt +1 -0", "C new.txt +1 -0", "D sub/c.txt +0 -1"]);
     let all = run.changes().await.unwrap();
-    let diff = all[0].diff.as_deref().unwrap();
+    let diff = all.files[0].diff.as_deref().unwrap();
     assert_eq!(diff, "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n");
-    assert_eq!(run.land().await.unwrap().files, ["a.txt", "d.txt", "new.txt", "sub/c.txt"]);
+    assert_eq!(run.land(&Landing::default()).await.unwrap().files, ["a.txt", "d.txt", "new.txt", "sub/c.txt"]);
 }
 
 #[tokio::test]
@@ -112,6 +114,6 @@ async fn freezing_ends_every_job() {
     let job = processes.start(command).unwrap();
     run.freeze().await.unwrap();
     assert_eq!(processes.poll(&job, 0, 1).unwrap().end, Some(ProcessEnd::Cancelled));
-    assert_eq!(run.tree_hash().await.unwrap(), None);
+    assert_eq!(run.changes().await.unwrap().tree_hash, None);
     run.discard().await.unwrap();
 }

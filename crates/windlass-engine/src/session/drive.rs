@@ -94,13 +94,18 @@ impl Work {
         let why = "a new prompt came before it was answered";
         super::close_open_run(&self.outlet.log, &self.outlet.scope.trace, why).await?;
         self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone() }).await?;
-        let transaction = match self.parts.workspaces.open(Opening { run: &self.run, how: self.isolation, kept: None }).await {
-            Ok(transaction) => transaction,
-            Err(err) => {
-                let reason = if err.kind == WorkspaceErrorKind::Isolation { FailReason::Isolation } else { FailReason::Runtime };
-                return Ok(Outcome::failed(reason, err.message));
-            }
-        };
+        let transaction =
+            match self.parts.workspaces.open(Opening { run: &self.run, how: self.isolation, kept: None }).await {
+                Ok(transaction) => transaction,
+                Err(err) => {
+                    let reason = if err.kind == WorkspaceErrorKind::Isolation {
+                        FailReason::Isolation
+                    } else {
+                        FailReason::Runtime
+                    };
+                    return Ok(Outcome::failed(reason, err.message));
+                }
+            };
         let terms = transaction.terms();
         let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
         self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
