@@ -146,6 +146,7 @@ fn line(event: &Event) -> Option<String> {
             About::Approval(approval) => {
                 format!("asked {}: approve {}? ({})", ask.id, describe(&approval.call), approval.rule)
             }
+            About::Landing(landing) => format!("asked {}: may {} paths land?", ask.id, landing.paths.len()),
             About::Question(question) => format!("asked {}: {}", ask.id, first_line(&question.text, 160)),
         },
         EventKind::Answered { ask, answer, by } => format!("answered {ask} by {by}: {answer:?}"),
