@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ArtifactId, CallId, RunId};
+use crate::id::{ArtifactId, CallId, RunId, SessionId};
 use crate::image::Swap;
 use crate::message::ArtifactRef;
 use crate::validator::Before;
@@ -313,6 +313,8 @@ pub enum Isolation {
 /// A run's wish for a workspace.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening<'a> {
+    /// Of which session.
+    pub session: &'a SessionId,
     /// For which run.
     pub run: &'a RunId,
     /// How.

@@ -2,6 +2,9 @@
 //! No global state: everything an engine needs is handed to its builder.
 
 mod drive;
+mod judging;
+mod landing;
+mod tries;
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
@@ -172,6 +175,14 @@ pub enum EngineError {
     /// The builder was not given something it needs.
     #[error("the engine has no {0}: give the builder one")]
     Incomplete(&'static str),
+    /// A limit was reached, and whoever asked wants that as an error.
+    #[error("the run reached its limit of {limit}; raise it and resume, or ask for less")]
+    BudgetExceeded {
+        /// Which.
+        limit: windlass_core::budget::Limit,
+        /// What it came to until then.
+        result: Box<crate::facade::RunResult>,
+    },
     /// The runtime cannot do the work.
     #[error(transparent)]
     Unmet(#[from] Unmet),
@@ -213,12 +224,12 @@ impl Engine {
         let parts = &self.0;
         parts.runtime.capabilities().require(parts.runtime.name(), mode.work(), mode.needs())?;
         match which {
-            Open::New => self.create().await,
-            Open::Resume(id) => self.resume(id).await,
+            Open::New => self.create(mode).await,
+            Open::Resume(id) => self.resume(id, mode).await,
         }
     }
 
-    async fn create(&self) -> Result<Session, EngineError> {
+    async fn create(&self, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
         // Two sessions of the same second may draw the same id; a third time is not chance any more.
         for attempt in 0.. {
@@ -227,7 +238,7 @@ impl Engine {
                 Err(err) if err.kind == StoreErrorKind::Exists && attempt < 3 => continue,
                 other => other?,
             };
-            let session = self.session(id, opened.writer, History::default());
+            let session = self.session(id, opened.writer, History::default(), mode);
             let model = parts.runtime.model().map(str::to_owned);
             let (workspace, runtime) = (parts.workspace.clone(), parts.runtime.name().to_owned());
             let opened = EventKind::SessionOpened { workspace, runtime, model, program: parts.program.clone() };
@@ -237,7 +248,7 @@ impl Engine {
         Err(EngineError::Busy)
     }
 
-    async fn resume(&self, id: SessionId) -> Result<Session, EngineError> {
+    async fn resume(&self, id: SessionId, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
         let OpenedLog { writer, notices } = parts.store.open_writer(&id, OpenLog::Existing).await?;
         let mut history = History::default();
@@ -256,7 +267,7 @@ impl Engine {
         if !parts.workspace.is_empty() && history.workspace() != parts.workspace {
             return Err(EngineError::OtherWorkspace { session: id, workspace: history.workspace().to_owned() });
         }
-        let session = self.session(id, writer, history);
+        let session = self.session(id, writer, history, mode);
         let scope = session.scope(None);
         for text in notices {
             session.log.emit(&scope, EventKind::Warned { code: "log_repaired".into(), text }).await?;
@@ -266,13 +277,19 @@ impl Engine {
         Ok(session)
     }
 
-    fn session(&self, id: SessionId, writer: Box<dyn windlass_core::store::LogWriter>, history: History) -> Session {
+    fn session(
+        &self,
+        id: SessionId,
+        writer: Box<dyn windlass_core::store::LogWriter>,
+        history: History,
+        mode: RunMode,
+    ) -> Session {
         let parts = self.0.clone();
         let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
         let first_seq = history.last_seq() + 1;
         let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history, parts.redactor.clone()));
         let gate = Arc::new(Mutex::new(parts.gate.clone()));
-        Session { id, parts, log, gate, trace, first_seq, busy: Arc::default() }
+        Session { id, parts, log, gate, trace, first_seq, mode, busy: Arc::default() }
     }
 }
 
@@ -315,6 +332,7 @@ pub struct Session {
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
     trace: TraceId,
     first_seq: u64,
+    mode: RunMode,
     busy: Arc<AsyncMutex<()>>,
 }
 
@@ -361,8 +379,11 @@ impl Session {
             outlet,
             gate: self.gate.clone(),
             artifacts: (parts.artifacts)(&self.id),
+            session: self.id.clone(),
             run: id.clone(),
+            mode: self.mode,
             isolation: options.isolation,
+            contract: options.contract,
             yes: options.yes,
             prompt: self.redacted(prompt),
         };
