@@ -164,7 +164,7 @@ impl Sandbox {
             }
             Err(why) => return Err(unavailable(&why)),
         };
-        let Opened { session, listener } = opened;
+        let Opened { session, listener, .. } = opened;
         let refused = Refused::default();
         let mut env = without_proxies(&self.env, &self.plan.net);
         let mut proxy = None;

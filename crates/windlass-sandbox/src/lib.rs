@@ -24,4 +24,4 @@ pub use inside::supervise;
 pub use probe::{Offer, landlock_version, probe};
 #[cfg(target_os = "linux")]
 pub use session::{Child, Ended, Helper, Opened, SandboxError, Session, Standard};
-pub use spec::{Access, Limits, LimitsHit, Net, Protected, Protection, Spec, Tier};
+pub use spec::{Access, Layer, Limits, LimitsHit, Net, Protected, Protection, Spec, Tier, Tree};

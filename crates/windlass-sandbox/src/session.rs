@@ -39,6 +39,9 @@ pub enum SandboxError {
     /// The kernel or its settings refuse a part of it.
     #[error("{0}")]
     Unavailable(String),
+    /// This kernel, or a file system, cannot put a private layer over a directory.
+    #[error("{0}")]
+    NoLayers(String),
     /// The command itself could not be started.
     #[error("{0}")]
     Command(String),
@@ -47,13 +50,16 @@ pub enum SandboxError {
     Gone(String),
 }
 
-/// A sandbox that is built, and the listener it was asked for.
+/// A sandbox that is built, and what else it was asked for.
 #[derive(Debug)]
 pub struct Opened {
     /// The sandbox.
     pub session: Session,
     /// A listener on the sandbox's own loopback, with its port.
     pub listener: Option<(u16, std::net::TcpListener)>,
+    /// The tree that commands work in, where it is not the workspace itself: a directory to open others beneath, with
+    /// nothing covered in it. What is done there commands see at once, and the other way round.
+    pub tree: Option<OwnedFd>,
 }
 
 /// A sandbox. It ends, with everything in it, when the last clone is dropped.
@@ -119,16 +125,17 @@ impl Session {
         let mut child = command.spawn().map_err(|err| unavailable("the sandbox helper cannot be started", err))?;
         drop(command);
         let mut inbox = Inbox::default();
-        let port = match introduce(&control, &mut inbox, spec) {
-            Ok(port) => port,
+        let (port, tree) = match introduce(&control, &mut inbox, spec) {
+            Ok(ready) => ready,
             Err(err) => {
                 // One that does not get on with us is not left behind.
                 let _ = child.kill().and_then(|()| child.wait());
                 return Err(err);
             }
         };
-        let listener = inbox.handle().map(std::net::TcpListener::from);
-        let listener = u16::try_from(port).ok().zip(listener);
+        let port = u16::try_from(port).ok().filter(|port| *port != 0);
+        let listener = port.and_then(|port| Some((port, std::net::TcpListener::from(inbox.handle()?))));
+        let tree = if tree { inbox.handle() } else { None };
         let reading = control.try_clone().map_err(|err| unavailable("no handle is left", err))?;
         let (tidy, tidied) = mpsc::channel();
         let (waiting, tidied) = (Mutex::new(Some(HashMap::new())), Mutex::new(tidied));
@@ -138,7 +145,7 @@ impl Session {
             .name("windlass-sandbox".into())
             .spawn(move || listen(&reading, inbox, &hears, child, tidy))
             .map_err(|err| unavailable("no thread can be started", err))?;
-        Ok(Opened { session: Self(shared), listener })
+        Ok(Opened { session: Self(shared), listener, tree })
     }
 
     /// Starts a command, which may change things or only look; `done` is called once, from another thread, when it has
@@ -217,8 +224,8 @@ impl Drop for Shared {
     }
 }
 
-/// Says what the sandbox is to be, and waits until it is; the port of the listener, or 0.
-fn introduce(control: &UnixStream, inbox: &mut Inbox, spec: &Spec) -> Result<u32, SandboxError> {
+/// Says what the sandbox is to be, and waits until it is; the port of the listener, or 0, and whether a tree comes.
+fn introduce(control: &UnixStream, inbox: &mut Inbox, spec: &Spec) -> Result<(u32, bool), SandboxError> {
     let unavailable = |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
     let spec = serde_json::to_vec(spec)
         .map_err(|err| SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}")))?;
@@ -228,8 +235,9 @@ fn introduce(control: &UnixStream, inbox: &mut Inbox, spec: &Spec) -> Result<u32
     control.set_read_timeout(None).map_err(|err| unavailable("the sandbox helper", err))?;
     control.set_write_timeout(Some(SEND_TIME)).map_err(|err| unavailable("the sandbox helper", err))?;
     match ready {
-        Report::Ready { port } => Ok(port),
+        Report::Ready { port, tree } => Ok((port, tree)),
         Report::Unavailable { why } => Err(SandboxError::Unavailable(why)),
+        Report::NoLayers { why } => Err(SandboxError::NoLayers(why)),
         _ => Err(SandboxError::Unavailable("the sandbox helper speaks another language".to_owned())),
     }
 }

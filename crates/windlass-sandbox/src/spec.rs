@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct Spec {
     /// The workspace: the one tree that commands may change. Canonical.
     pub root: PathBuf,
+    /// What stands at the workspace's path.
+    pub tree: Tree,
+    /// Directories with a private layer that the caller owns and that stays when the session ends: a git directory
+    /// outside the workspace.
+    pub layers: Vec<Layer>,
     /// Whether they may.
     pub access: Access,
     /// By which means commands are held.
@@ -31,7 +36,8 @@ pub struct Spec {
     pub limits: Limits,
     /// Where a private directory for the layers of the caches is made; without it caches cannot be written.
     pub scratch: Option<PathBuf>,
-    /// Where the names of placeholders are noted, so that they go even when everything was killed.
+    /// Where the names of placeholders are noted, so that they go even when everything was killed. Only for the
+    /// workspace itself: what is left in a tree of its own is for the caller to pass over.
     pub journal: Option<PathBuf>,
 }
 
@@ -41,6 +47,8 @@ impl Spec {
     pub fn around(root: PathBuf) -> Self {
         Self {
             root,
+            tree: Tree::Itself,
+            layers: Vec::new(),
             access: Access::Write,
             tier: Tier::Full,
             home: None,
@@ -55,6 +63,39 @@ impl Spec {
             journal: None,
         }
     }
+}
+
+/// What stands at the workspace's path. With anything but the workspace itself no path in the view leads to it: what
+/// is granted below it is what the tree has there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tree {
+    /// The workspace itself.
+    Itself,
+    /// A private layer over it takes the writes. Both directories are the caller's, on one file system and outside
+    /// the workspace. One session at a time: also its handle of the tree must be gone before the next one opens.
+    Layered {
+        /// What takes the writes. The root of the tree has its mode and its owner.
+        upper: PathBuf,
+        /// Where the kernel prepares them; of no use to anybody else.
+        work: PathBuf,
+    },
+    /// Another directory, shown at its path.
+    Copy {
+        /// Where it is. Canonical.
+        from: PathBuf,
+    },
+}
+
+/// A directory with a private layer on top.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Where it is, and stays as it is. Canonical.
+    pub at: PathBuf,
+    /// What takes the writes.
+    pub upper: PathBuf,
+    /// Where the kernel prepares them: an empty directory on the same file system.
+    pub work: PathBuf,
 }
 
 /// A name below a base directory that commands do not change.

@@ -46,10 +46,13 @@ pub(crate) struct Launch {
 /// What the supervisor says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The view is built; the listener comes beside it where one was asked for.
-    Ready { port: u32 },
+    /// The view is built; beside it come the listener where one was asked for, and then the tree where it is not the
+    /// workspace itself.
+    Ready { port: u32, tree: bool },
     /// It could not be built.
     Unavailable { why: String },
+    /// It could not be built, because there are no private layers here.
+    NoLayers { why: String },
     /// A command ended, with the status as the kernel gives it; everything it started is gone.
     Ended { id: u32, status: i32, limits: u32 },
     /// A command could not be started.
@@ -97,12 +100,17 @@ impl Report {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         match self {
-            Self::Ready { port } => {
+            Self::Ready { port, tree } => {
                 out.number(1);
                 out.number(*port);
+                out.number(u32::from(*tree));
             }
             Self::Unavailable { why } => {
                 out.number(2);
+                out.bytes(why.as_bytes());
+            }
+            Self::NoLayers { why } => {
+                out.number(5);
                 out.bytes(why.as_bytes());
             }
             Self::Ended { id, status, limits } => {
@@ -123,10 +131,11 @@ impl Report {
     pub(crate) fn decode(frame: &[u8]) -> io::Result<Self> {
         let mut from = Reader(frame);
         match from.number()? {
-            1 => Ok(Self::Ready { port: from.number()? }),
+            1 => Ok(Self::Ready { port: from.number()?, tree: from.number()? != 0 }),
             2 => Ok(Self::Unavailable { why: from.text()? }),
             3 => Ok(Self::Ended { id: from.number()?, status: from.number()?.cast_signed(), limits: from.number()? }),
             4 => Ok(Self::Failed { id: from.number()?, why: from.text()? }),
+            5 => Ok(Self::NoLayers { why: from.text()? }),
             _ => Err(garbled()),
         }
     }

@@ -7,9 +7,10 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use windlass_sandbox::{
-    Access, Ended, Helper, Limits, Net, Protected, Protection, SandboxError, Session, Spec, Standard, Tier,
-};
+use lab::{LOOK, helper, run, try_run, wait_until};
+use windlass_sandbox::{Access, Ended, Limits, Net, Protected, Protection, Session, Spec, Standard, Tier};
+
+mod lab;
 
 /// A workspace, a folder beside it, a home, and a sandbox around them.
 struct Lab {
@@ -65,33 +66,6 @@ impl Lab {
         assert_eq!(fs::read_to_string(self.base.join("home/.cache/tool/a")).unwrap(), "lower\n");
         assert!(!self.base.join("home/x").exists() && !self.base.join("home/.cache/absent").exists());
     }
-}
-
-/// A line that is started as one that only looks.
-const LOOK: &str = "cat README.md; echo x > new; echo x > /tmp/t && cat /tmp/t";
-
-fn helper() -> Helper {
-    Helper { program: env!("CARGO_BIN_EXE_windlass-sandbox-helper").into(), args: Vec::new() }
-}
-
-fn run(session: &Session, dir: &Path, line: &str) -> (Ended, String) {
-    try_run(session, dir, &["/bin/bash", "-c", line]).unwrap()
-}
-
-fn try_run(session: &Session, dir: &Path, argv: &[&str]) -> Result<(Ended, String), SandboxError> {
-    let (mut reads, writes) = std::io::pipe().unwrap();
-    let input = fs::File::open("/dev/null").unwrap().into();
-    let standard = Standard { input, output: writes.try_clone().unwrap().into(), error: writes.into() };
-    let argv: Vec<_> = argv.iter().map(Into::into).collect();
-    let env = [("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()), ("LC_ALL".into(), "C".into())];
-    let (done, ended) = std::sync::mpsc::channel();
-    let access = if argv.last().is_some_and(|line| line == LOOK) { Access::ReadOnly } else { Access::Write };
-    let child = session.start(&argv, &env, dir, access, standard, move |result| drop(done.send(result)))?;
-    let mut output = String::new();
-    reads.read_to_string(&mut output).unwrap();
-    let ended = ended.recv().unwrap()?;
-    drop(child);
-    Ok((ended, output))
 }
 
 #[test]
@@ -220,16 +194,6 @@ fn two_sandboxes_do_not_uncover_each_other() {
     assert!(!ended.recv().unwrap().unwrap().status.success() && !output.contains("WRITTEN"), "{output}");
     drop(two);
     wait_until(|| !lab.spec.root.join(".agent").exists());
-}
-
-fn wait_until(what: impl Fn() -> bool) {
-    for _ in 0..200 {
-        if what() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    panic!("it did not come to be");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::is_credential;
-use windlass_sandbox::{Access, Limits, Net, Spec, Tier};
+use windlass_sandbox::{Access, Limits, Net, Spec, Tier, Tree};
 
 use super::look::{self, Look};
 use super::{NetPolicy, gitdir, names};
@@ -75,6 +75,8 @@ impl SandboxPlan {
         let ready = crate::private::create_dir(&boxes).is_ok();
         Spec {
             root: self.root.clone(),
+            tree: Tree::Itself,
+            layers: Vec::new(),
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
             hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), found.secrets),

@@ -95,6 +95,11 @@ impl Covers {
         }
     }
 
+    /// Whether placeholders are noted, so that others can take them away.
+    pub(crate) fn listed(&self) -> bool {
+        self.journal.is_some()
+    }
+
     /// Takes the placeholders away, unless another sandbox works in the same place: then the last one does.
     pub(crate) fn disarm(&mut self) {
         for path in self.placed.iter().rev() {

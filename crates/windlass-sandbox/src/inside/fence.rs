@@ -50,7 +50,7 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
             rules = allow(rules, &spec.root, look)?;
         }
     }
-    for place in &spec.write {
+    for place in spec.write.iter().chain(spec.layers.iter().map(|one| &one.at)) {
         rules = allow(rules, place, handled)?;
     }
     if spec.access == Access::Write {

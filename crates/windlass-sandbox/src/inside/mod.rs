@@ -7,8 +7,56 @@ mod fence;
 mod filter;
 mod group;
 mod journal;
+mod layer;
 mod supervise;
 mod sys;
 mod view;
 
 pub use supervise::supervise;
+
+use crate::wire::Report;
+
+/// Why a sandbox cannot be had.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The kernel or its settings refuse a part of it.
+    Unavailable(String),
+    /// A private layer over a directory cannot be had here.
+    NoLayers(String),
+}
+
+impl Refusal {
+    /// The same, with what it is about.
+    fn about(self, what: &str) -> Self {
+        match self {
+            Self::Unavailable(why) => Self::Unavailable(format!("{what}: {why}")),
+            Self::NoLayers(why) => Self::NoLayers(format!("{what}: {why}")),
+        }
+    }
+
+    /// As the engine hears it.
+    fn report(self) -> Report {
+        match self {
+            Self::Unavailable(why) => Report::Unavailable { why },
+            Self::NoLayers(why) => Report::NoLayers { why },
+        }
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(err: std::io::Error) -> Self {
+        Self::Unavailable(err.to_string())
+    }
+}
+
+impl From<rustix::io::Errno> for Refusal {
+    fn from(err: rustix::io::Errno) -> Self {
+        Self::Unavailable(err.to_string())
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Unavailable(why)
+    }
+}

@@ -16,8 +16,8 @@ use super::covers::Covers;
 use super::filter::Filters;
 use super::group::Group;
 use super::journal::Journal;
-use super::{fence, sys, view};
-use crate::spec::{Access, Net, Protection, Spec, Tier};
+use super::{Refusal, fence, sys, view};
+use crate::spec::{Access, Net, Protection, Spec, Tier, Tree};
 use crate::wire::{Inbox, Launch, Report, Request, send};
 
 /// How long after the last command the placeholders go.
@@ -57,11 +57,16 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     };
     let mut spec: Spec = serde_json::from_slice(&spec).map_err(|err| format!("the specification is garbled: {err}"))?;
     spec.scratch = spec.scratch.as_deref().map(own_scratch).transpose()?;
+    if spec.tree != Tree::Itself {
+        // By its name it would be the user's own tree that is cleaned from out here.
+        spec.journal = None;
+    }
     let scratch = spec.scratch.clone();
     let journal = spec.journal.clone();
     let (tier, limits) = (spec.tier, spec.limits);
     // What must not come to be goes even when everything else was killed.
-    let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned).map(|one| one.base.join(&one.name));
+    let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned && spec.tree == Tree::Itself);
+    let banned = banned.map(|one| one.base.join(&one.name));
     let banned: Vec<PathBuf> = banned.filter(|path| path.symlink_metadata().is_err()).collect();
     let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
     let Some(inside) = sys::fork().map_err(|err| err.to_string())? else {
@@ -70,7 +75,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         let code = match Supervisor::open(control, spec, &theirs) {
             Ok(mut supervisor) => supervisor.serve(inbox),
             Err(why) => {
-                let _ = send(control.as_fd(), &Report::Unavailable { why }.encode(), &[]);
+                let _ = send(control.as_fd(), &why.report().encode(), &[]);
                 1
             }
         };
@@ -175,35 +180,42 @@ struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    fn open(control: &'a UnixStream, spec: Spec, janitor: &UnixStream) -> Result<Self, String> {
+    fn open(control: &'a UnixStream, spec: Spec, janitor: &UnixStream) -> Result<Self, Refusal> {
         let journal = spec.journal.as_deref().map(Journal::open).transpose();
         let journal = journal.map_err(|err| format!("the list of placeholders cannot be opened: {err}"))?;
-        let mut listener = None;
+        let (mut listener, mut tree) = (None, None);
         let covers = match spec.tier {
             Tier::Full => {
                 apart(&spec, janitor)?;
                 listener = network(&spec)?;
-                let blanks = view::build(&spec)?;
-                let covers = Covers::new(&spec, blanks, journal);
+                let built = view::build(&spec)?;
+                tree = built.tree;
+                let covers = Covers::new(&spec, built.blanks, journal);
                 Some(covers.map_err(|err| format!("a protected directory cannot be held: {err}"))?)
+            }
+            Tier::Landlock if spec.tree != Tree::Itself || !spec.layers.is_empty() => {
+                return Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()));
             }
             Tier::Landlock => None,
         };
         let filters = Filters::compile(spec.tier, spec.net).map_err(|err| format!("the system call filter: {err}"))?;
         let fence = fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?;
         if fence.is_none() && spec.tier == Tier::Landlock {
-            return Err("this kernel has no Landlock".to_owned());
+            return Err(Refusal::Unavailable("this kernel has no Landlock".to_owned()));
         }
         let root = rustix::process::geteuid().is_root();
         let capabilities = if root && spec.tier == Tier::Full { ROOT_KEEPS.to_vec() } else { Vec::new() };
         // Without a view of its own a command has no /tmp either.
         let temporary = spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock);
-        let writable = spec.write.iter().chain(&spec.caches).chain([&spec.root]).cloned().collect();
+        let layered = spec.layers.iter().map(|one| &one.at);
+        let writable = spec.write.iter().chain(&spec.caches).chain(layered).chain([&spec.root]).cloned().collect();
         let (tier, limits) = (spec.tier, spec.limits);
         let terms = Terms { tier, limits, filters, fence, capabilities, writable, temporary };
-        let ready = Report::Ready { port: listener.as_ref().map_or(0, |(port, _)| u32::from(*port)) };
-        let handles: Vec<_> = listener.iter().map(|(_, socket)| socket.as_fd()).collect();
-        send(control.as_fd(), &ready.encode(), &handles).map_err(|err| err.to_string())?;
+        let port = listener.as_ref().map_or(0, |(port, _)| u32::from(*port));
+        let ready = Report::Ready { port, tree: tree.is_some() };
+        let handles: Vec<_> =
+            listener.iter().map(|(_, socket)| socket.as_fd()).chain(tree.as_ref().map(AsFd::as_fd)).collect();
+        send(control.as_fd(), &ready.encode(), &handles)?;
         sys::forget_children();
         Ok(Self { control, terms, covers, running: Vec::new(), spare: None, armed: false })
     }
@@ -321,8 +333,12 @@ impl<'a> Supervisor<'a> {
         for pid in self.running.drain(..).map(|one| one.pid).chain(spare) {
             sys::wait_for(pid);
         }
-        if let Some(covers) = &self.covers {
+        if let Some(covers) = &mut self.covers {
             covers.sweep();
+            // With a list of placeholders the janitor does it, who has no cover in the way.
+            if !covers.listed() {
+                covers.disarm();
+            }
         }
     }
 

@@ -2,14 +2,15 @@
 //! Sources are taken hold of before the old root goes, and attached without ever following a link on the way.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use super::sys;
-use crate::spec::{Access, Spec};
+use super::layer::{Parts, handle_path, open_folder};
+use super::{Refusal, sys};
+use crate::spec::{Access, Spec, Tree};
 
 /// Shown as they are, and not writable.
 const SYSTEM: &[&str] = &[
@@ -53,33 +54,72 @@ enum What {
     Tree { mount: OwnedFd, folder: bool },
     /// A symbolic link.
     Link(PathBuf),
-    /// A private layer over a directory.
-    Layered { lower: Option<OwnedFd>, upper: Option<OwnedFd>, work: Option<OwnedFd> },
+    /// A private layer over a directory, or nothing.
+    Layered(Parts),
+    /// A cache: a private layer over it as well as it goes.
+    Cache { lower: Option<OwnedFd>, upper: Option<OwnedFd>, work: Option<OwnedFd> },
+}
+
+/// What was built.
+pub(crate) struct Built {
+    pub(crate) blanks: Blanks,
+    /// The tree at the workspace's path, where it is not the workspace itself; without anything that lies over it.
+    pub(crate) tree: Option<OwnedFd>,
 }
 
 /// Builds the view and makes it the root of this process.
-pub(crate) fn build(spec: &Spec) -> Result<Blanks, String> {
+pub(crate) fn build(spec: &Spec) -> Result<Built, Refusal> {
     let step = |what: &'static str| move |err: io::Error| format!("{what}: {err}");
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     rustix::mount::mount_change("/", private).map_err(|err| format!("the mounts cannot be made private: {err}"))?;
-    let held = hold_all(spec).map_err(step("a part of the view cannot be had"))?;
+    let held = hold_all(spec)?;
     let root = empty_root().map_err(step("an empty root cannot be made"))?;
     let site = Site { root: root.as_fd() };
     let blanks = site.furnish(spec).map_err(step("the private directories cannot be made"))?;
+    let mut tree = None;
     for one in held {
-        let at = one.at.display().to_string();
-        site.attach(one).map_err(|err| format!("`{at}` cannot be shown: {err}"))?;
+        let (at, workspace) = (format!("`{}` cannot be shown", one.at.display()), one.at == spec.root);
+        site.attach(one).map_err(|why| why.about(&at))?;
+        if workspace {
+            tree = site.finish_tree(spec).map_err(step("the tree cannot be handed out"))?;
+        }
     }
     for path in &spec.hide {
         site.hide(path, &blanks).map_err(|err| format!("`{}` cannot be hidden: {err}", path.display()))?;
     }
     site.close(spec).map_err(step("the home directory cannot be closed"))?;
     enter(root.as_fd()).map_err(step("the view cannot be entered"))?;
-    Ok(blanks)
+    Ok(Built { blanks, tree })
 }
 
 /// Everything that will be shown, parents before what lies in them.
-fn hold_all(spec: &Spec) -> io::Result<Vec<Held>> {
+fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
+    let mut held = hold_granted(spec).map_err(|err| format!("a part of the view cannot be had: {err}"))?;
+    for one in &spec.layers {
+        let what = What::Layered(Parts::hold(&one.at, &one.upper, &one.work)?);
+        held.push(Held { at: one.at.clone(), what });
+    }
+    let workspace = |from: &Path| -> Result<What, Refusal> {
+        let found = hold(from, NO_SUID | NO_DEV).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
+        let found = found.map_err(|err| format!("the workspace cannot be had: `{}`: {err}", from.display()))?;
+        Ok(found.what)
+    };
+    let what = match &spec.tree {
+        Tree::Itself => workspace(&spec.root)?,
+        Tree::Copy { from } => workspace(from)?,
+        Tree::Layered { upper, work } => What::Layered(Parts::hold(&spec.root, upper, work)?),
+    };
+    held.push(Held { at: spec.root.clone(), what });
+    held.sort_by_key(|one| one.at.components().count());
+    Ok(held)
+}
+
+/// The system, and what is granted. What lies in a tree of its own is there already, and must not be shown as it is
+/// outside.
+fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
+    let own = spec.layers.iter().map(|one| &one.at).chain((spec.tree != Tree::Itself).then_some(&spec.root));
+    let own: Vec<&PathBuf> = own.collect();
+    let granted = |path: &&PathBuf| !own.iter().any(|own| path.starts_with(own));
     let mut held = Vec::new();
     for place in SYSTEM {
         held.extend(hold(Path::new(place), READ_ONLY | NO_SUID | NO_DEV)?);
@@ -89,19 +129,15 @@ fn hold_all(spec: &Spec) -> io::Result<Vec<Held>> {
     for device in DEVICES {
         held.extend(hold(&Path::new("/dev").join(device), NO_SUID)?);
     }
-    for place in &spec.read {
+    for place in spec.read.iter().filter(granted) {
         held.extend(hold(place, READ_ONLY | NO_SUID | NO_DEV)?);
     }
-    for (number, place) in spec.caches.iter().enumerate() {
-        held.push(hold_layered(place, spec.scratch.as_deref(), number)?);
+    for (number, place) in spec.caches.iter().filter(granted).enumerate() {
+        held.push(hold_cache(place, spec.scratch.as_deref(), number)?);
     }
-    for place in &spec.write {
+    for place in spec.write.iter().filter(granted) {
         held.extend(hold(place, NO_SUID | NO_DEV)?);
     }
-    let root_attr = if spec.access == Access::Write { 0 } else { READ_ONLY };
-    let workspace = hold(&spec.root, root_attr | NO_SUID | NO_DEV)?;
-    held.push(workspace.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?);
-    held.sort_by_key(|one| one.at.components().count());
     Ok(held)
 }
 
@@ -124,9 +160,8 @@ fn hold(path: &Path, attributes: u64) -> io::Result<Option<Held>> {
     Ok(Some(Held { at, what: What::Tree { mount, folder: kind == FileType::Directory } }))
 }
 
-fn hold_layered(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<Held> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let lower = rustix::fs::open(path, flags, Mode::empty()).ok();
+fn hold_cache(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<Held> {
+    let lower = open_folder(path).ok();
     let layer = |kind: &str| -> io::Result<Option<OwnedFd>> {
         let Some(scratch) = scratch else { return Ok(None) };
         let folder = scratch.join(format!("{kind}-{number}"));
@@ -134,9 +169,9 @@ fn hold_layered(path: &Path, scratch: Option<&Path>, number: usize) -> io::Resul
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(err) => return Err(err.into()),
         }
-        Ok(Some(rustix::fs::open(&folder, flags, Mode::empty())?))
+        Ok(Some(open_folder(&folder)?))
     };
-    let what = What::Layered { lower, upper: layer("upper")?, work: layer("work")? };
+    let what = What::Cache { lower, upper: layer("upper")?, work: layer("work")? };
     Ok(Held { at: path.to_owned(), what })
 }
 
@@ -147,6 +182,12 @@ pub(crate) fn clone_tree(at: impl AsFd, path: &Path, extra: OpenTreeFlags) -> io
         | OpenTreeFlags::AT_NO_AUTOMOUNT
         | extra;
     Ok(rustix::mount::open_tree(at, path, flags)?)
+}
+
+/// A copy of one mount, without what is mounted in it.
+fn clone_one(mount: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(mount, "", flags)?)
 }
 
 /// Attaches a mount exactly where a handle is.
@@ -226,10 +267,10 @@ impl Site<'_> {
     fn private(&self, at: &Path, kind: &str, flags: MountFlags, data: &str) -> io::Result<()> {
         let target = self.folder(at)?;
         let data = std::ffi::CString::new(data)?;
-        Ok(rustix::mount::mount(kind, proc_path(&target), kind, flags, data.as_c_str())?)
+        Ok(rustix::mount::mount(kind, handle_path(target.as_fd()), kind, flags, data.as_c_str())?)
     }
 
-    fn attach(&self, held: Held) -> io::Result<()> {
+    fn attach(&self, held: Held) -> Result<(), Refusal> {
         let target = |folder: bool| if folder { self.folder(&held.at) } else { self.file(&held.at) };
         match held.what {
             What::Link(to) => {
@@ -239,19 +280,40 @@ impl Site<'_> {
                     Err(err) => Err(err.into()),
                 }
             }
-            What::Tree { mount, folder } => attach_at(mount.as_fd(), target(folder)?.as_fd()),
-            What::Layered { lower, upper, work } => {
-                let target = self.folder(&held.at)?;
-                let Some(lower) = lower else { return self.own_folder(&target, upper) };
-                if layer(&lower, upper.as_ref().zip(work.as_ref()), &target).is_err() {
-                    // A file system that cannot be layered is shown as it is; then the cache cannot be written.
-                    let mount = clone_tree(&lower, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
-                    sys::mount_setattr(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEV, true)?;
-                    attach_at(mount.as_fd(), target.as_fd())?;
-                }
-                Ok(())
+            What::Tree { mount, folder } => Ok(attach_at(mount.as_fd(), target(folder)?.as_fd())?),
+            What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
+            What::Cache { lower: None, upper, .. } => Ok(self.own_folder(&self.folder(&held.at)?, upper)?),
+            What::Cache { lower: Some(lower), upper, work } => {
+                let lower = match upper.zip(work) {
+                    Some((upper, work)) => {
+                        let parts = Parts { lower, upper, work };
+                        if parts.mount(|| self.folder(&held.at)).is_ok() {
+                            return Ok(());
+                        }
+                        parts.lower
+                    }
+                    None => lower,
+                };
+                // A file system that cannot be layered is shown as it is; then the cache cannot be written.
+                let mount = clone_tree(&lower, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
+                sys::mount_setattr(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEV, true)?;
+                Ok(attach_at(mount.as_fd(), self.folder(&held.at)?.as_fd())?)
             }
         }
+    }
+
+    /// What is left to do once the workspace's path shows what it is to show: the tree is handed out if it is not the
+    /// workspace itself, and is not writable where nothing is to be.
+    fn finish_tree(&self, spec: &Spec) -> io::Result<Option<OwnedFd>> {
+        let shown = self.folder(&spec.root)?;
+        let tree = match &spec.tree {
+            Tree::Itself => None,
+            Tree::Layered { .. } | Tree::Copy { .. } => Some(clone_one(&shown)?),
+        };
+        if spec.access == Access::ReadOnly {
+            sys::mount_setattr(shown.as_fd(), READ_ONLY, true)?;
+        }
+        Ok(tree)
     }
 
     /// A cache that is not there yet: private from the start.
@@ -264,7 +326,7 @@ impl Site<'_> {
             }
             None => {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV;
-                Ok(rustix::mount::mount("tmpfs", proc_path(target), "tmpfs", flags, c"mode=0755")?)
+                Ok(rustix::mount::mount("tmpfs", handle_path(target.as_fd()), "tmpfs", flags, c"mode=0755")?)
             }
         }
     }
@@ -328,16 +390,6 @@ pub(crate) fn cover_with(blanks: &Blanks, target: BorrowedFd<'_>) -> io::Result<
     attach_at(mount.as_fd(), target)
 }
 
-/// Puts a private layer over a directory; in memory when no place is given.
-fn layer(lower: &OwnedFd, layers: Option<(&OwnedFd, &OwnedFd)>, target: &OwnedFd) -> io::Result<()> {
-    let Some((upper, work)) = layers else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
-    let [lower, upper, work] = [lower, upper, work].map(proc_path);
-    let data = format!("lowerdir={lower},upperdir={upper},workdir={work},userxattr");
-    let data = std::ffi::CString::new(data)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    Ok(rustix::mount::mount("overlay", proc_path(target), "overlay", flags, data.as_c_str())?)
-}
-
 fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::fchdir(root)?;
     sys::pivot_root_here()?;
@@ -354,11 +406,6 @@ fn home_of(spec: &Spec) -> Option<&Path> {
 
 fn split(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {
     path.parent().zip(path.file_name()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
-}
-
-/// A handle as a path, for calls that take only paths.
-fn proc_path(handle: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
 /// Freezes what a handle is: a copy of itself over itself that cannot be written.
