@@ -337,6 +337,10 @@ pub trait Transaction: Send + Sync {
     fn name(&self) -> Option<&str> {
         None
     }
+    /// What a person should know about this view of the workspace, each thing once.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The files.
     fn files(&self) -> Arc<dyn Files>;
     /// The tree as it was before.
@@ -386,6 +390,8 @@ pub struct Changes {
     pub tree_hash: Option<String>,
     /// Ignored paths and build outputs, which stay behind.
     pub left: Vec<String>,
+    /// Changed source files that cannot land, each with the reason.
+    pub cannot: Vec<(String, String)>,
 }
 
 /// How changes are to land.

@@ -109,6 +109,7 @@ impl Work {
         let terms = transaction.terms();
         let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
         self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
+        self.tell_notes(transaction.as_ref()).await?;
         let executor = self.executor(transaction.as_ref(), place);
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
         transaction.processes().stop_all().await;
@@ -123,6 +124,14 @@ impl Work {
             }
         }
         if place.isolated { self.land_or_keep(transaction, outcome, traces).await } else { outcome }
+    }
+
+    /// Passes on what the workspace has to say about itself.
+    pub(super) async fn tell_notes(&self, transaction: &dyn Transaction) -> Result<(), Ended> {
+        for text in transaction.notes() {
+            self.outlet.emit(EventKind::Warned { code: "workspace".into(), text }).await?;
+        }
+        Ok(())
     }
 
     /// Looks for keys in what was changed, for commands write, too; what a tool's own look told is not told again.

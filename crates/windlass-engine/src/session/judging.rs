@@ -55,12 +55,14 @@ impl Work {
             return Ok(Judged::Passed);
         }
         transaction.freeze().await.map_err(broken)?;
+        self.tell_notes(transaction).await?;
         for _ in 0..=MAX_CATCH_UPS {
             if let Some(conflict) = self.catch_up(transaction).await? {
                 return Ok(Judged::Conflict(conflict));
             }
             let changes = transaction.changes().await.map_err(broken)?;
-            if changes.files.is_empty() && transaction.name().is_some() && !self.contract.allow_no_changes {
+            let nothing = changes.files.is_empty() && changes.cannot.is_empty();
+            if nothing && transaction.name().is_some() && !self.contract.allow_no_changes {
                 return Ok(Judged::NothingChanged);
             }
             let judged = self.judge(transaction, changes, traces).await?;
@@ -148,6 +150,9 @@ impl Work {
             } else if isolated && let Some(Bar::Never(why)) = bar_at_landing(path, "", &exposed) {
                 object(path, format!("it may not be changed ({why}); put it back as it was"));
             }
+        }
+        for (path, why) in &changes.cannot {
+            object(path, format!("it cannot land: {why}"));
         }
         if self.contract.strict_judge {
             for path in &traces.judge_changed {

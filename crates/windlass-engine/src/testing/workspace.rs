@@ -108,7 +108,7 @@ impl Transaction for Nothing {
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
         let tree = self.0.tree();
         let tree_hash = self.name().map(|_| format!("tree {}", tree.version));
-        let changes = Changes { files: tree.changes.clone(), tree_hash, left: Vec::new() };
+        let changes = Changes { files: tree.changes.clone(), tree_hash, ..Changes::default() };
         Box::pin(std::future::ready(Ok(changes)))
     }
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
