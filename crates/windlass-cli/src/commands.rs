@@ -5,6 +5,7 @@ mod config;
 mod debug;
 mod demo;
 mod doctor;
+mod kept;
 mod models;
 mod policy;
 mod sandbox;
@@ -22,10 +23,15 @@ use crate::exit;
 use crate::failure::Failure;
 
 pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+    kept::recover();
     match cli.command {
         Command::Run(args) => work::run(&args),
         Command::Chat(args) => work::chat(&args),
         Command::Resume(args) => work::resume(&args),
+        Command::Status(args) => kept::status(&args),
+        Command::Diff(args) => kept::diff(&args),
+        Command::Land(args) => work::land(&args),
+        Command::Discard(args) => kept::discard(&args),
         Command::Sessions(command) => sessions::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),

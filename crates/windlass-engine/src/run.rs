@@ -53,6 +53,8 @@ pub struct Contract {
     pub to: LandTo,
     /// Land although the person changed other files meanwhile, without judging again; the evidence says so.
     pub land_anyway: bool,
+    /// A person ordered exactly this landing: they are not asked about it once more.
+    pub ordered: bool,
     /// A run that changes nothing is fine.
     pub allow_no_changes: bool,
     /// A changed judge (a test, a script, a setting of a validator) is a finding.

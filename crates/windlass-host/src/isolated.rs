@@ -59,7 +59,13 @@ impl Transactions {
     /// Runs in `root` with exactly this environment for commands; copies are kept on the shelf, and what a landing
     /// displaces in the undo store.
     #[must_use]
-    pub fn new(in_place: InPlace, root: Arc<Root>, env: Vec<(OsString, OsString)>, shelf: Shelf, undo: PathBuf) -> Self {
+    pub fn new(
+        in_place: InPlace,
+        root: Arc<Root>,
+        env: Vec<(OsString, OsString)>,
+        shelf: Shelf,
+        undo: PathBuf,
+    ) -> Self {
         let desk = Desk { root, env, guard: Arc::default(), sandbox: None, shelf, undo };
         Self { in_place, desk: Arc::new(desk) }
     }
@@ -119,7 +125,8 @@ impl Desk {
         }
         if self.shelf_is_inside() {
             return Err(isolation(
-                "the folder for copies lies in the workspace itself; set XDG_DATA_HOME to a folder outside it".to_owned(),
+                "the folder for copies lies in the workspace itself; set XDG_DATA_HOME to a folder outside it"
+                    .to_owned(),
             ));
         }
         self.prune();
@@ -241,7 +248,7 @@ impl Transaction for IsolatedRun {
         })
     }
     fn moved(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
-        Box::pin(self.on_work(|work| Ok(work.moved().iter().map(|path| shown::lossy(path)).collect())))
+        Box::pin(async move { Ok(self.0.moved().await?.iter().map(|path| shown::lossy(path)).collect()) })
     }
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(self.0.catch_up())
@@ -338,7 +345,3 @@ fn foreign_near_top(root: &Root) -> Option<PathBuf> {
     }
     None
 }
-
-#[cfg(test)]
-#[path = "isolated/tests.rs"]
-mod tests;

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
-use windlass_sandbox::{Access, Opened, Session, Tier};
 pub(crate) use windlass_sandbox::Tree;
+use windlass_sandbox::{Access, Opened, Session, Tier};
 
 pub use self::net::{HostRule, NetPolicy};
 pub use self::plan::{Level, SandboxPlan};

@@ -211,7 +211,7 @@ fn create(path: &std::path::Path) -> Result<std::fs::File, Failure> {
     })
 }
 
-fn confirmed(question: &str) -> Result<bool, Failure> {
+pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Ok(false);
     }

@@ -225,7 +225,7 @@ impl Meaning {
         let by_value = |loosens: bool| if loosens { Self::Loosens } else { Self::Tightens };
         match key {
             "approval" => by_value(mode(Some(value)) > mode(own.get(key).map(|own| &own.value))),
-            "max_budget_usd" | "max_steps" | "max_tokens" | "max_seconds" => {
+            "max_budget_usd" | "max_steps" | "max_iterations" | "max_tokens" | "max_seconds" => {
                 by_value(limit(value) > own.get(key).map_or(default_limit(key), |own| limit(&own.value)))
             }
             "sandbox.level" => by_value(level(Some(value)) > level(own.get(key).map(|own| &own.value))),

@@ -77,6 +77,9 @@ impl Work {
 
     /// Asks a person about changed files that other programs or agents act on, unless the prompt named them.
     async fn ask_about(&self, changes: &Changes) -> Result<(), Ended> {
+        if self.contract.ordered {
+            return Ok(());
+        }
         let prompt = self.prompt.text();
         let exposed = self.exposed();
         let barred = changes.files.iter().filter_map(|change| match bar_at_landing(&change.path, &prompt, &exposed)? {

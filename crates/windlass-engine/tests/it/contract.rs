@@ -121,7 +121,8 @@ async fn what_passed_lands_with_the_hash_that_was_judged() {
     let landed = lab.workspaces.tree().landed.clone();
     assert_eq!(landed.len(), 1);
     assert_eq!((landed[0].tree_hash.as_deref(), &landed[0].to), (Some("tree 2"), &LandTo::Tree));
-    let Some(EventKind::RunFinished { evidence, files, limits, .. }) = ran.events.last().map(|event| &event.kind) else {
+    let Some(EventKind::RunFinished { evidence, files, limits, .. }) = ran.events.last().map(|event| &event.kind)
+    else {
         panic!("no end")
     };
     assert_eq!((evidence[0].tree_hash.as_deref(), evidence[0].proof.exit), (Some("tree 2"), Some(0)));

@@ -44,7 +44,8 @@ impl Layers<'_> {
         while let Some((dir, sieve, hides)) = open.pop() {
             let here = if dir.as_os_str().is_empty() { Path::new(".") } else { &dir };
             let (handle, entries) = list(self.upper, here).map_err(|why| unreadable(&dir, &why))?;
-            entries_left = entries_left.checked_sub(entries.len()).ok_or("the run wrote too many files to be listed")?;
+            entries_left =
+                entries_left.checked_sub(entries.len()).ok_or("the run wrote too many files to be listed")?;
             if hides {
                 let known: BTreeSet<_> = entries.iter().map(|(name, _)| name.as_os_str()).collect();
                 for (name, kind) in list(self.lower, here).map(|(_, entries)| entries).unwrap_or_default() {
@@ -60,7 +61,8 @@ impl Layers<'_> {
                     continue;
                 }
                 let whiteout = kind == FileType::CharacterDevice
-                    && rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_rdev == 0);
+                    && rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW)
+                        .is_ok_and(|stat| stat.st_rdev == 0);
                 let below = self.below(&path);
                 if whiteout {
                     if let Some(below) = below {

@@ -274,14 +274,14 @@ fn fresh_name() -> String {
 }
 
 const FIRST: &[&str] = &[
-    "amber", "brisk", "calm", "clear", "copper", "coral", "dusky", "early", "firm", "gentle", "golden", "green", "hazel",
-    "ivory", "keen", "light", "lucid", "mellow", "mild", "noble", "olive", "plain", "quick", "quiet", "rapid", "rusty",
-    "sandy", "silver", "spry", "steady", "swift", "warm",
+    "amber", "brisk", "calm", "clear", "copper", "coral", "dusky", "early", "firm", "gentle", "golden", "green",
+    "hazel", "ivory", "keen", "light", "lucid", "mellow", "mild", "noble", "olive", "plain", "quick", "quiet", "rapid",
+    "rusty", "sandy", "silver", "spry", "steady", "swift", "warm",
 ];
 const SECOND: &[&str] = &[
     "anchor", "badger", "beacon", "birch", "bridge", "brook", "cedar", "crane", "delta", "ferry", "finch", "fjord",
-    "forge", "harbor", "heron", "island", "kestrel", "lantern", "ledge", "maple", "marten", "meadow", "otter", "pebble",
-    "quarry", "raven", "reef", "sail", "sparrow", "summit", "thistle", "willow",
+    "forge", "harbor", "heron", "island", "kestrel", "lantern", "ledge", "maple", "marten", "meadow", "otter",
+    "pebble", "quarry", "raven", "reef", "sail", "sparrow", "summit", "thistle", "willow",
 ];
 
 #[cfg(test)]

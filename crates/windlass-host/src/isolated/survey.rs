@@ -72,7 +72,9 @@ impl Print {
 impl Dir {
     fn iter(&self) -> impl Iterator<Item = (&OsStr, Print)> {
         let starts = std::iter::once(0).chain(self.files.iter().map(|(end, _)| *end as usize));
-        starts.zip(&self.files).map(|(start, (end, print))| (OsStr::from_bytes(&self.names[start..*end as usize]), *print))
+        starts
+            .zip(&self.files)
+            .map(|(start, (end, print))| (OsStr::from_bytes(&self.names[start..*end as usize]), *print))
     }
 
     fn get(&self, name: &OsStr) -> Option<Print> {

@@ -70,7 +70,8 @@ impl UserGit {
         let answer = tokio::time::timeout(PATIENCE, answer).await;
         let answer = answer.map_err(|_| format!("git did not answer within {} seconds", PATIENCE.as_secs()))?;
         let answer = answer.map_err(|err| format!("git cannot be read: {err}"))?;
-        if !answer.status.success() {
+        let differs = args.first().is_some_and(|first| first.as_ref() == "diff") && answer.status.code() == Some(1);
+        if !answer.status.success() && !differs {
             return Err(String::from_utf8_lossy(&answer.stderr).trim().to_owned());
         }
         if answer.stdout.len() as u64 > MAX_ANSWER {

@@ -74,11 +74,7 @@ pub(super) struct Changed {
 
 impl Work {
     /// A layer over the tree.
-    pub(super) fn layered(
-        desk: Arc<Desk>,
-        plan: Arc<Sandbox>,
-        mut slot: Slot,
-    ) -> Result<Self, (Slot, SandboxError)> {
+    pub(super) fn layered(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, (Slot, SandboxError)> {
         "overlay".clone_into(&mut slot.card.strategy);
         let work = match Self::mount(&desk, &plan, &slot) {
             Ok(mounted) => Self::over(desk, plan, slot, mounted),
@@ -95,7 +91,8 @@ impl Work {
         mut slot: Slot,
         why: &str,
     ) -> Result<Self, WorkspaceError> {
-        copied::measure(&desk.root).map_err(|too_large| isolation(format!("no layer can be had: {why}; and {too_large}")))?;
+        copied::measure(&desk.root)
+            .map_err(|too_large| isolation(format!("no layer can be had: {why}; and {too_large}")))?;
         let tree = slot.folder("tree").map_err(shelf_error)?;
         // What the copy is relative to is known before a byte of it is read.
         let survey = Survey::of(&desk.root, &CancellationToken::new());
@@ -224,7 +221,8 @@ impl Work {
     }
 
     fn note_survey(&self, survey: &Survey) {
-        let named = |paths: &[PathBuf]| paths.iter().take(MAX_NAMED).map(|path| lossy(path)).collect::<Vec<_>>().join(", ");
+        let named =
+            |paths: &[PathBuf]| paths.iter().take(MAX_NAMED).map(|path| lossy(path)).collect::<Vec<_>>().join(", ");
         if !survey.foreign.is_empty() {
             self.note(format!("files of another owner cannot be changed in this run: {}", named(&survey.foreign)));
         }
@@ -232,7 +230,9 @@ impl Work {
             self.note(format!("these folders cannot be read: {}", named(&survey.closed)));
         }
         if survey.cut {
-            self.note("the tree has too many files to be watched; what you change meanwhile may not be seen".to_owned());
+            self.note(
+                "the tree has too many files to be watched; what you change meanwhile may not be seen".to_owned(),
+            );
         }
     }
 
@@ -275,9 +275,7 @@ impl Work {
 
     fn touched(&self) -> Result<Touched, WorkspaceError> {
         let merged = self.tree()?;
-        let open = |name: &str| {
-            Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()))
-        };
+        let open = |name: &str| Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()));
         if self.strategy == "overlay" {
             let layers = Layers { upper: &open("upper")?, lower: &self.base, merged: &merged };
             return layers.touched().map_err(WorkspaceError::other);
@@ -300,7 +298,8 @@ impl Work {
                 changed.cannot.push((lossy(path), "its name is not UTF-8; give it another".to_owned()));
                 continue;
             };
-            match self.image(true, &self.base, text).and_then(|before| Ok((before, self.image(false, &merged, text)?))) {
+            match self.image(true, &self.base, text).and_then(|before| Ok((before, self.image(false, &merged, text)?)))
+            {
                 Ok((before, after)) if before == after => {}
                 Ok((before, after)) => changed.swaps.push(Swap { path: text.to_owned(), before, after }),
                 Err(why) => changed.cannot.push((text.to_owned(), why)),
@@ -352,6 +351,54 @@ impl Work {
         tree_hash(&fingerprint, swaps)
     }
 
+    /// Whether it is a layer over the tree, and not a copy of it.
+    pub(super) fn is_layer(&self) -> bool {
+        self.strategy == "overlay"
+    }
+
+    /// Puts the versions of before in the place of changed files. The run's own are written down first.
+    pub(super) fn set_aside(&self, paths: &[String]) -> Result<(), WorkspaceError> {
+        let failed = |path: &str, why: String| WorkspaceError::other(format!("`{path}` cannot be set aside: {why}"));
+        let tree = self.tree()?;
+        let dir = self.dir.join("aside");
+        crate::private::create_dir(&dir).map_err(|err| WorkspaceError::other(err.message))?;
+        let mut list = Vec::new();
+        for (number, path) in paths.iter().enumerate() {
+            let image = look(&tree, path).map_err(|err| failed(path, err.message))?;
+            if let Image::File { size, .. } = &image {
+                let bytes = tree.read(path, *size).map_err(|err| failed(path, err.message))?;
+                std::fs::write(dir.join(number.to_string()), bytes).map_err(|err| failed(path, err.to_string()))?;
+            }
+            list.push((path.clone(), image));
+        }
+        let text = serde_json::to_vec(&list).map_err(|err| WorkspaceError::other(err.to_string()))?;
+        std::fs::write(dir.join("list.json"), text).map_err(|err| WorkspaceError::other(err.to_string()))?;
+        for path in paths {
+            let image = look(&self.base, path).map_err(|err| failed(path, err.message))?;
+            let bytes = match &image {
+                Image::File { size, .. } => self.base.read(path, *size).map_err(|err| failed(path, err.message))?,
+                _ => Vec::new(),
+            };
+            put(&tree, path, &image, &bytes).map_err(|why| failed(path, why))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the run's own versions back, also those that a dead process had set aside.
+    pub(super) fn put_back(&self) -> Result<(), WorkspaceError> {
+        let dir = self.dir.join("aside");
+        let Ok(text) = std::fs::read(dir.join("list.json")) else { return Ok(()) };
+        let list: Vec<(String, Image)> =
+            serde_json::from_slice(&text).map_err(|err| WorkspaceError::other(format!("what was set aside: {err}")))?;
+        let tree = self.tree()?;
+        for (number, (path, image)) in list.iter().enumerate() {
+            let bytes = std::fs::read(dir.join(number.to_string())).unwrap_or_default();
+            put(&tree, path, image, &bytes)
+                .map_err(|why| WorkspaceError::other(format!("`{path}` cannot be put back: {why}")))?;
+        }
+        std::fs::remove_dir_all(&dir).map_err(|err| WorkspaceError::other(err.to_string()))
+    }
+
     pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {
         lock(&self.slot).as_ref().map_or(Ok(()), Slot::write_card).map_err(shelf_error)
     }
@@ -377,6 +424,26 @@ impl Drop for Work {
     fn drop(&mut self) {
         // A walk that nobody waits for any more must not write into a folder that is gone.
         self.stop.cancel();
+    }
+}
+
+/// Makes a path what an image says.
+fn put(tree: &Root, path: &str, image: &Image, bytes: &[u8]) -> Result<(), String> {
+    let say = |err: windlass_core::workspace::FileError| err.message;
+    match image {
+        Image::File { mode, .. } => {
+            tree.write(path, bytes).map_err(say)?;
+            let mode = rustix::fs::Mode::from_raw_mode(*mode);
+            rustix::fs::chmodat(tree.handle(), path, mode, AtFlags::empty()).map_err(|err| err.to_string())
+        }
+        Image::Absent | Image::Link { .. } => {
+            match tree.remove(path) {
+                Err(err) if err.kind != FileErrorKind::NotFound => return Err(err.message),
+                _ => {}
+            }
+            let Image::Link { target } = image else { return Ok(()) };
+            rustix::fs::symlinkat(target.as_str(), tree.handle(), path).map_err(|err| err.to_string())
+        }
     }
 }
 
