@@ -280,3 +280,6 @@ impl Landing<'_> {
 mod fault_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+#[path = "landing/landing_tests.rs"]
+mod tests;
