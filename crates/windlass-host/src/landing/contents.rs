@@ -298,3 +298,7 @@ pub(super) fn copy(disk: &Disk, from: &File, to: &File) -> Sys<(String, u64)> {
         disk.write(to, piece)?;
     }
 }
+
+#[cfg(test)]
+#[path = "contents_tests.rs"]
+mod tests;
