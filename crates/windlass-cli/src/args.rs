@@ -28,6 +28,10 @@ pub(crate) enum Command {
     Land(LandArgs),
     /// Throw a kept run away
     Discard(DiscardArgs),
+    /// Take back what a run changed in your tree; what you wrote since stays
+    Undo(UndoArgs),
+    /// Do again what was taken back last
+    Redo(RedoArgs),
     /// List, show, export and delete sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
@@ -199,6 +203,46 @@ pub(crate) struct LandArgs {
     pub(crate) contract: ContractArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Only this run, such as `run-2` [default: the last one that changed something]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["call", "to"])]
+    pub(crate) run: Option<String>,
+    /// Only this call
+    #[arg(long, value_name = "CALL", conflicts_with = "to")]
+    pub(crate) call: Option<String>,
+    /// Everything after this event, by its number
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) to: Option<u64>,
+    #[command(flatten)]
+    pub(crate) how: TakeBackArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedoArgs {
+    #[command(flatten)]
+    pub(crate) how: TakeBackArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeBackArgs {
+    /// In this session [default: the newest of this workspace with something to take back]
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Only show what would change
+    #[arg(long)]
+    pub(crate) preview: bool,
+    /// Leave out files that cannot be taken back, instead of changing nothing
+    #[arg(long)]
+    pub(crate) partly: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Work in this directory
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,

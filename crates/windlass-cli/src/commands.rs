@@ -12,6 +12,7 @@ mod sandbox;
 mod sessions;
 mod tools;
 pub(crate) mod trust;
+mod undo;
 mod work;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Diff(args) => kept::diff(&args),
         Command::Land(args) => work::land(&args),
         Command::Discard(args) => kept::discard(&args),
+        Command::Undo(args) => undo::undo(&args),
+        Command::Redo(args) => undo::redo(&args.how),
         Command::Sessions(command) => sessions::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),

@@ -312,7 +312,7 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {
     })
 }
 
-async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Failure> {
+pub(crate) async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Failure> {
     let here = windlass_core::workspace::Files::root(root).display().to_string();
     let mut heads = store.list();
     while let Some(head) = heads.next().await {

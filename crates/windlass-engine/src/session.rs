@@ -17,6 +17,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
 use windlass_core::history::{Entry, History};
 use windlass_core::id::{RunId, SessionId, TraceId};
+use windlass_core::image::Swap;
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{RunMode, Runtime, Unmet};
@@ -324,6 +325,32 @@ pub(crate) async fn close_open_run(log: &Log, trace: &TraceId, why: &str) -> Res
     Ok(())
 }
 
+/// What happens outside of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Noted {
+    /// Changes were taken back.
+    Undone {
+        /// The event that told of them.
+        of: u64,
+        /// Further such events.
+        also: Vec<u64>,
+        /// Each by content.
+        swaps: Vec<Swap>,
+    },
+    /// Changes that were taken back were made again.
+    Redone {
+        /// The event that told of taking them back.
+        of: u64,
+        /// Each by content.
+        swaps: Vec<Swap>,
+    },
+    /// A kept copy was thrown away.
+    Discarded {
+        /// Its name.
+        name: String,
+    },
+}
+
 /// One durable log about one workspace.
 pub struct Session {
     id: SessionId,
@@ -389,6 +416,20 @@ impl Session {
         };
         tokio::spawn(work.drive());
         Ok(RunHandle { id, events, control })
+    }
+
+    /// Notes what happened to the user's tree or to a kept copy outside of any run: taken back, done again, thrown away.
+    pub async fn note(&self, what: Noted) -> Result<(), EngineError> {
+        let _alone = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
+        let files = |swaps: &[Swap]| swaps.iter().map(|swap| swap.path.clone()).collect();
+        let kind = match what {
+            Noted::Undone { of, also, swaps } => EventKind::Undone { of, also, files: files(&swaps), swaps },
+            Noted::Redone { of, swaps } => EventKind::Redone { of, files: files(&swaps), swaps },
+            Noted::Discarded { name } => EventKind::Discarded { name },
+        };
+        self.log.emit(&self.scope(None), kind).await?;
+        self.log.sync().await?;
+        Ok(())
     }
 
     fn redacted(&self, mut prompt: Message) -> Message {

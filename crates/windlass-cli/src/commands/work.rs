@@ -110,7 +110,8 @@ async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
     let isolated = opening.isolation == Isolation::Isolated;
     let mut desk = Desk::open(ready, opening).await?;
     if format == Format::Text {
-        let how = if isolated { "each prompt works on a copy that lands when it passes" } else { "work happens in place" };
+        let how =
+            if isolated { "each prompt works on a copy that lands when it passes" } else { "work happens in place" };
         say!("session {} · {how} · /help lists the commands, /quit ends", desk.session.id());
     }
     let mut last = None;

@@ -21,11 +21,13 @@ use super::sources::{COMMITS, is_source};
 use super::survey::Print;
 use super::user_git::UserGit;
 use super::work::Work;
-use crate::landing::{LandError, Source, land};
+use crate::landing::{Contents, LandError, Source, land};
 use crate::workspace::Root;
 
 /// The largest bundle of new commits.
 const MAX_PACK: u64 = 256 << 20;
+/// The largest file whose new bytes are kept for undo.
+const MAX_AFTER: u64 = 16 << 20;
 /// How long the copy's own git may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Files that say that git is in the middle of something.
@@ -122,6 +124,7 @@ impl Work {
             let source = FromTree(work.tree()?);
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
+            store_after(&swaps, &source, &contents);
             land(&work.base, &swaps, &source, &contents, &journal).map_err(land_error)
         })
         .await?;
@@ -235,6 +238,18 @@ impl Work {
             ProcessEnd::Exited { code: 0 } => Ok(finished.output),
             _ => Err(finished.output.trim().to_owned()),
         }
+    }
+}
+
+/// Keeps the new bytes, too: taking a change back from under later edits needs both. Where they do not fit, such an
+/// edit is a conflict.
+fn store_after(swaps: &[Swap], source: &FromTree, contents: &Contents) {
+    let size = |image: &Image| if let Image::File { size, .. } = image { *size } else { 0 };
+    let needed =
+        swaps.iter().map(|swap| size(&swap.before).saturating_add(size(&swap.after))).fold(0, u64::saturating_add);
+    let _ = contents.make_room(needed, &|_| false);
+    for swap in swaps.iter().filter(|swap| (1..=MAX_AFTER).contains(&size(&swap.after))) {
+        let _ = source.open(swap).map(|file| contents.put(&file));
     }
 }
 
