@@ -77,6 +77,7 @@ impl SandboxPlan {
             root: self.root.clone(),
             tree: Tree::Itself,
             layers: Vec::new(),
+            command_layers: None,
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
             hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), found.secrets),

@@ -77,12 +77,7 @@ impl Covers {
         }
         for one in &self.hidden {
             // What came to be there since the start is masked from the next command on.
-            if let Some(target) = look(&self.bases[one.base].1, &one.name)?
-                && !is_covered(&target)?
-            {
-                cover_with(&self.blanks, target.as_fd())?;
-                changed = true;
-            }
+            changed |= mask(&self.bases[one.base].1, &one.name, &self.blanks)?;
         }
         Ok(changed)
     }
@@ -150,6 +145,14 @@ impl Covers {
         }
         self.placed.push(full);
         Ok(open_folder(&parent, Path::new(name)).ok())
+    }
+}
+
+/// Masks a name that is there and not masked; says whether it was.
+pub(crate) fn mask(base: &OwnedFd, name: &Path, blanks: &Blanks) -> io::Result<bool> {
+    match look(base, name)? {
+        Some(target) if !is_covered(&target)? => cover_with(blanks, target.as_fd()).map(|()| true),
+        _ => Ok(false),
     }
 }
 
