@@ -14,6 +14,7 @@ pub mod config;
 pub mod edit;
 pub mod exec;
 pub mod git;
+pub mod landing;
 mod private;
 pub mod sandbox;
 mod search;

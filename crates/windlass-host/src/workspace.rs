@@ -22,12 +22,12 @@ use windlass_core::workspace::{
 };
 
 pub use self::discover::{OpenError, discover};
-pub(crate) use self::error::{bad_path, from_errno, from_io, kind_of, too_large, wrong_kind};
+pub(crate) use self::error::{bad_path, from_errno, from_io, kind_of, outside, too_large, wrong_kind};
 pub use self::outside::OutsideReads;
-pub(crate) use self::write::{is_draft, write_whole};
+pub(crate) use self::write::{copy_attributes, is_draft, write_whole};
 
 use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
-use self::error::{kind_of_stat, outside};
+use self::error::kind_of_stat;
 
 /// Longer paths are refused before the system sees them.
 const MAX_PATH: usize = 4096;

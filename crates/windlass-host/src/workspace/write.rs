@@ -228,7 +228,7 @@ fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errn
 
 /// Copies access lists, labels and the user's own attributes from one file to another, as far as the system lets us.
 #[cfg(target_os = "linux")]
-fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
+pub(crate) fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Ok(from) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
     // An empty list is the usual answer, and then this is all there is to do.
@@ -245,7 +245,7 @@ fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
+pub(crate) fn copy_attributes(_: BorrowedFd<'_>, _: &OsStr, _: &File) {}
 
 /// Renames without ever replacing anything.
 fn rename_new(from_dir: BorrowedFd<'_>, from: &OsStr, to_dir: BorrowedFd<'_>, to: &OsStr) -> Result<(), Errno> {
