@@ -5,7 +5,7 @@ mod gitconfig;
 mod gitdir;
 mod hint;
 mod look;
-mod names;
+pub(crate) mod names;
 mod net;
 mod plan;
 mod proxy;
@@ -100,6 +100,11 @@ impl Sandbox {
             }
             State::Open(_) | State::Closed => (format!("{level}: namespaces+landlock+seccomp"), network, true),
         }
+    }
+
+    /// Where the layers of single commands are made.
+    pub(crate) fn command_layers(&self) -> std::path::PathBuf {
+        self.plan.command_layers()
     }
 
     /// Opens it now, to know whether it can be had.
@@ -221,6 +226,18 @@ impl Inside {
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
         self.session.start(argv, &self.env, dir, access, standard, done)
+    }
+
+    /// Starts a command over a layer of its own; see [`Session::start_over`].
+    pub(crate) fn start_over(
+        &self,
+        layer: &str,
+        argv: &[OsString],
+        dir: &Path,
+        standard: Standard,
+        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
+    ) -> Result<windlass_sandbox::Child, SandboxError> {
+        self.session.start_over(layer, argv, &self.env, dir, standard, done)
     }
 }
 

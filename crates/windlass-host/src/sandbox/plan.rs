@@ -49,6 +49,11 @@ pub struct SandboxPlan {
 
 impl SandboxPlan {
     /// The specification, with the environment commands will have.
+    /// Where the layers of single commands are made.
+    pub(super) fn command_layers(&self) -> PathBuf {
+        self.data_dir.join("boxes").join("layers")
+    }
+
     pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier) -> Spec {
         let home = self.home.as_deref().and_then(|home| home.canonicalize().ok());
         let mut shown = Shown { root: &self.root, read: BTreeSet::new(), caches: BTreeSet::new() };
@@ -72,12 +77,12 @@ impl SandboxPlan {
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
         let journal =
             boxes.join(format!("{}.list", &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]));
-        let ready = crate::private::create_dir(&boxes).is_ok();
+        let ready = crate::private::create_dir(&self.command_layers()).is_ok();
         Spec {
             root: self.root.clone(),
             tree: Tree::Itself,
             layers: Vec::new(),
-            command_layers: None,
+            command_layers: Some(self.command_layers()).filter(|_| ready && self.level == Level::WorkspaceWrite),
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
             hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), found.secrets),

@@ -60,6 +60,8 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     // By its name it would be the user's own directory that is cleaned from out here, and not the layer over it.
     let layered = spec.tree != Tree::Itself || !spec.layers.is_empty();
     spec.journal = spec.journal.filter(|_| !layered);
+    // One that lies in what it would be over would be seen there.
+    spec.command_layers = spec.command_layers.filter(|place| place.is_dir() && !place.starts_with(&spec.root));
     let scratch = spec.scratch.clone();
     let journal = spec.journal.clone();
     let (tier, limits) = (spec.tier, spec.limits);
@@ -283,15 +285,12 @@ impl<'a> Supervisor<'a> {
         if self.running.len() >= MOST_COMMANDS {
             return Err(io::Error::other(format!("{MOST_COMMANDS} commands run already; stop one first")));
         }
-        // What is written over a layer of its own is looked at when it is merged: nothing needs to be covered.
-        if launch.layer.is_empty() {
-            self.armed = true;
-            if let Some(covers) = &mut self.covers
-                && covers.arm()?
-            {
-                // It has the mounts of before.
-                self.drop_spare();
-            }
+        let layered = !launch.layer.is_empty();
+        let changed = self.covers.as_mut().map_or(Ok(false), |covers| covers.arm(layered))?;
+        self.armed |= changed || !layered;
+        if changed {
+            // It has the mounts of before.
+            self.drop_spare();
         }
         let ready = match launch.access {
             // One that only looks is rare enough to be made when it comes.
