@@ -106,13 +106,44 @@ impl HostProcesses {
         opened.map(Some).map_err(|err| ProcessError(err.to_string()))
     }
 
-    fn launch_in(&self, inside: &Inside, command: &Command) -> Result<Running, ProcessError> {
+    fn launch_in(&self, inside: &Inside, command: &Command, layer: Option<&str>) -> Result<Running, ProcessError> {
         // The handle is not needed, but what it says is: the directory is there and inside.
         drop(self.workdir(&command.workdir)?);
         let dir = self.root.resolve(if command.workdir.is_empty() { "." } else { &command.workdir });
         let dir = dir.map_err(|err| ProcessError(format!("cannot start a command there: {err}")))?;
         let argv = [self.shell.clone().into_os_string(), "-c".into(), command.line.clone().into()];
-        start_inside(inside, &argv, &self.root.root().join(dir.path), command)
+        start_inside(inside, &argv, &self.root.root().join(dir.path), command, layer)
+    }
+
+    /// Runs a command to its end, over a layer of its own where one is named; then what it wrote in the workspace is
+    /// in the layer and nowhere else. Also says whether everything of it is gone.
+    pub(crate) async fn run_over(
+        &self,
+        command: Command,
+        watch: Watch<'_>,
+        layer: Option<&str>,
+    ) -> Result<(Finished, bool), ProcessError> {
+        let inside = self.inside().await?;
+        let began = Instant::now();
+        let mut running = match &inside {
+            Some(inside) => self.launch_in(inside, &command, layer)?,
+            None => self.launch(&command)?,
+        };
+        let mut capture = Capture::new(command.keep, watch.artifacts, watch.progress);
+        let deadline = began.checked_add(command.timeout);
+        let end = drive(&mut running, deadline, &watch.cancel, &mut capture).await;
+        let took = began.elapsed();
+        let captured = capture.finish();
+        let failed = end != ProcessEnd::Exited { code: 0 };
+        let remarks = match (&self.sandbox, &inside) {
+            (Some(sandbox), Some(inside)) => sandbox.remarks(inside, running.ended, &captured.text, failed),
+            _ => Remarks::default(),
+        };
+        let (gone, refused) = (running.ended.is_some(), remarks.refused);
+        let (output, total_bytes, artifact) = (captured.text, captured.total, captured.artifact);
+        let mut finished = Finished { end, output, total_bytes, artifact, took, refused };
+        remarks.text.iter().for_each(|text| remark(&mut finished, text));
+        Ok((finished, gone))
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
@@ -135,38 +166,14 @@ impl HostProcesses {
 
 impl Processes for HostProcesses {
     fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
-        Box::pin(async move {
-            let inside = self.inside().await?;
-            let began = Instant::now();
-            let mut running = match &inside {
-                Some(inside) => self.launch_in(inside, &command)?,
-                None => self.launch(&command)?,
-            };
-            let mut capture = Capture::new(command.keep, watch.artifacts, watch.progress);
-            let deadline = began.checked_add(command.timeout);
-            let end = drive(&mut running, deadline, &watch.cancel, &mut capture).await;
-            let took = began.elapsed();
-            let captured = capture.finish();
-            let failed = end != ProcessEnd::Exited { code: 0 };
-            let remarks = match (&self.sandbox, &inside) {
-                (Some(sandbox), Some(inside)) => sandbox.remarks(inside, running.ended, &captured.text, failed),
-                _ => Remarks::default(),
-            };
-            let mut output = captured.text;
-            for remark in remarks.text {
-                let line = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
-                output.push_str(&format!("{line}[sandbox: {remark}]"));
-            }
-            let refused = remarks.refused;
-            Ok(Finished { end, output, total_bytes: captured.total, artifact: captured.artifact, took, refused })
-        })
+        Box::pin(async move { self.run_over(command, watch, None).await.map(|(finished, _)| finished) })
     }
 
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
         self.jobs.start(|| match &self.sandbox {
             Some(sandbox) => {
                 let inside = sandbox.inside().map_err(|err| ProcessError(err.to_string()))?;
-                self.launch_in(&inside, &command)
+                self.launch_in(&inside, &command, None)
             }
             None => self.launch(&command),
         })
@@ -192,6 +199,12 @@ impl Drop for HostProcesses {
     fn drop(&mut self) {
         self.end_leftovers();
     }
+}
+
+/// Adds a line of ours to what a command said.
+pub(crate) fn remark(finished: &mut Finished, text: &str) {
+    let line = if finished.output.is_empty() || finished.output.ends_with('\n') { "" } else { "\n" };
+    finished.output.push_str(&format!("{line}[sandbox: {text}]"));
 }
 
 /// Who takes the output of a command.

@@ -5,7 +5,7 @@ mod gitconfig;
 mod gitdir;
 mod hint;
 mod look;
-mod names;
+pub(crate) mod names;
 mod net;
 mod plan;
 mod proxy;
@@ -135,6 +135,11 @@ impl Sandbox {
         }
     }
 
+    /// Where the layers of single commands are made.
+    pub(crate) fn command_layers(&self) -> std::path::PathBuf {
+        self.plan.command_layers()
+    }
+
     /// Opens it now, to know whether it can be had.
     pub fn open(&self) -> Result<(), SandboxError> {
         self.inside().map(drop)
@@ -257,6 +262,18 @@ impl Inside {
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
         self.session.start(argv, &self.env, dir, access, standard, done)
+    }
+
+    /// Starts a command over a layer of its own; see [`Session::start_over`].
+    pub(crate) fn start_over(
+        &self,
+        layer: &str,
+        argv: &[OsString],
+        dir: &Path,
+        standard: Standard,
+        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
+    ) -> Result<windlass_sandbox::Child, SandboxError> {
+        self.session.start_over(layer, argv, &self.env, dir, standard, done)
     }
 }
 

@@ -17,6 +17,7 @@ use windlass_core::workspace::{
     FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
 };
 
+pub(crate) use self::walk::Ignores;
 use self::walk::Walk;
 use crate::workspace::{Root, bad_path, from_errno};
 

@@ -1,21 +1,32 @@
 //! Working on the user's own tree: the in-place form of a transaction. What was changed is known afterwards, by
 //! content for what went through the files and by the system's own records for what commands did.
-//! There is no copy here; an isolated run is refused, never quietly run in place.
+//! There is no copy here; an isolated run is refused, never quietly run in place. With a store for it, every call can be
+//! taken back: see [`undo`] for what tools write and [`commands`] for what commands do.
 
+mod commands;
+mod layer;
+mod merge;
+mod stored;
+mod taken;
 mod tracked;
+mod undo;
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::BoxFuture;
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
-    Changes, Command, FileChange, Files, Finished, Isolation, JobId, JobOutput, Landed, Landing, Opening, ProcessError,
-    Processes, Terms, Transaction, Watch, WorkspaceError, WorkspaceErrorKind, Workspaces,
+    Changes, FileChange, Files, Isolation, Landed, Landing, Opening, Processes, Snapshots, Terms, Transaction,
+    WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
+use self::commands::Commands;
 use self::tracked::Tracked;
+use self::undo::Undo;
 use crate::exec::{Guard, HostProcesses};
+use crate::landing::{Contents, ContentsError};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::workspace::Root;
 
@@ -25,13 +36,22 @@ pub struct InPlace {
     env: Vec<(OsString, OsString)>,
     guard: Arc<Guard>,
     sandbox: Option<Arc<Sandbox>>,
+    undo: Option<Arc<Undo>>,
 }
 
 impl InPlace {
     /// Runs in `root`, with exactly this environment for commands; see [`crate::exec::child_env`].
     #[must_use]
     pub fn new(root: Arc<Root>, env: Vec<(OsString, OsString)>) -> Self {
-        Self { root, env, guard: Arc::default(), sandbox: None }
+        Self { root, env, guard: Arc::default(), sandbox: None, undo: None }
+    }
+
+    /// The same with calls that can be taken back: what was there before goes to the content store in `contents`, which
+    /// holds at most `cap` bytes, and what commands did is brought in by landings that are noted in `journal`.
+    pub fn undo(mut self, contents: &Path, journal: PathBuf, cap: u64) -> Result<Self, ContentsError> {
+        let contents = Contents::open(contents, cap)?;
+        self.undo = Some(Arc::new(Undo::new(Arc::clone(&self.root), contents, journal)));
+        Ok(self)
     }
 
     /// The same with commands in a sandbox.
@@ -59,19 +79,22 @@ impl Workspaces for InPlace {
                 opened
                     .map_err(|err| WorkspaceError { kind: WorkspaceErrorKind::Isolation, message: err.to_string() })?;
             }
-            let files = Arc::new(Tracked::new(Arc::clone(&self.root)));
+            let files = Arc::new(Tracked::new(Arc::clone(&self.root), self.undo.clone()));
             let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone());
             let processes = processes.guarded_by(Arc::clone(&self.guard)).held_by(self.sandbox.clone());
-            let processes = Arc::new(Watched { files: Arc::clone(&files), processes });
-            Ok(Box::new(InPlaceRun { files, processes, sandbox: self.sandbox.clone() }) as Box<dyn Transaction>)
+            let (sandbox, undo) = (self.sandbox.clone(), self.undo.clone());
+            let processes =
+                Arc::new(Commands::new(Arc::clone(&files), Arc::new(processes), sandbox.clone(), undo.clone()));
+            Ok(Box::new(InPlaceRun { files, processes, sandbox, undo }) as Box<dyn Transaction>)
         })
     }
 }
 
 struct InPlaceRun {
     files: Arc<Tracked>,
-    processes: Arc<Watched>,
+    processes: Arc<Commands>,
     sandbox: Option<Arc<Sandbox>>,
+    undo: Option<Arc<Undo>>,
 }
 
 impl InPlaceRun {
@@ -101,6 +124,10 @@ impl Transaction for InPlaceRun {
 
     fn before(&self) -> Arc<dyn Before> {
         Arc::clone(&self.files) as Arc<dyn Before>
+    }
+
+    fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
+        self.undo.clone().map(|undo| undo as Arc<dyn Snapshots>)
     }
 
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
@@ -138,43 +165,6 @@ impl Transaction for InPlaceRun {
 
     fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
         Box::pin(async move { self.freeze().await })
-    }
-}
-
-/// Commands, before the first of which the tree is looked at.
-struct Watched {
-    files: Arc<Tracked>,
-    processes: HostProcesses,
-}
-
-impl Processes for Watched {
-    fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
-        if self.files.has_baseline() {
-            return self.processes.run(command, watch);
-        }
-        Box::pin(async move {
-            let files = Arc::clone(&self.files);
-            // Without the look the command still runs; its changes are then found by nobody but git.
-            let _ = tokio::task::spawn_blocking(move || files.take_baseline()).await;
-            self.processes.run(command, watch).await
-        })
-    }
-
-    fn start(&self, command: Command) -> Result<JobId, ProcessError> {
-        self.files.take_baseline();
-        self.processes.start(command)
-    }
-
-    fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError> {
-        self.processes.poll(job, offset, max)
-    }
-
-    fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
-        self.processes.stop(job)
-    }
-
-    fn stop_all(&self) -> BoxFuture<'_, ()> {
-        self.processes.stop_all()
     }
 }
 

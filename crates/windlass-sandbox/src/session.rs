@@ -159,21 +159,35 @@ impl Session {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<Child, SandboxError> {
+        self.launch(Launch { access, ..words(argv, env, dir) }, &standard, Box::new(done))
+    }
+
+    /// Starts a command over a layer of its own: `layer` is the name of its folder in [`Spec::command_layers`]. What it
+    /// writes in the workspace goes there, and nobody else sees it; protected names are not covered for it, hidden ones
+    /// are. When `done` is called nobody writes there any more. [`SandboxError::NoLayers`] means that there are no
+    /// layers here; then nothing was started.
+    pub fn start_over(
+        &self,
+        layer: &str,
+        argv: &[OsString],
+        env: &[(OsString, OsString)],
+        dir: &Path,
+        standard: Standard,
+        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
+    ) -> Result<Child, SandboxError> {
+        let launch = Launch { layer: layer.as_bytes().to_vec(), ..words(argv, env, dir) };
+        self.launch(launch, &standard, Box::new(done))
+    }
+
+    fn launch(&self, launch: Launch, standard: &Standard, done: Callback) -> Result<Child, SandboxError> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let pair = |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
-        let launch = Launch {
-            id,
-            argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            env: env.iter().map(pair).collect(),
-            dir: dir.as_os_str().as_bytes().to_vec(),
-            access,
-        };
+        let launch = Launch { id, ..launch };
         {
             let mut waiting = self.0.waiting();
             let Some(waiting) = waiting.as_mut() else {
                 return Err(SandboxError::Gone("its supervisor was ended".to_owned()));
             };
-            waiting.insert(id, Box::new(done));
+            waiting.insert(id, done);
         }
         let handles = [standard.input.as_fd(), standard.output.as_fd(), standard.error.as_fd()];
         if let Err(err) = self.0.send(&Request::Run(Box::new(launch)), &handles) {
@@ -183,6 +197,19 @@ impl Session {
             return Err(SandboxError::Gone(err.to_string()));
         }
         Ok(Child { session: self.clone(), id })
+    }
+}
+
+/// What a command is, as it is sent; it may change what the sandbox lets be changed, and has no layer.
+fn words(argv: &[OsString], env: &[(OsString, OsString)], dir: &Path) -> Launch {
+    let pair = |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    Launch {
+        id: 0,
+        argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        env: env.iter().map(pair).collect(),
+        dir: dir.as_os_str().as_bytes().to_vec(),
+        access: Access::Write,
+        layer: Vec::new(),
     }
 }
 
@@ -279,6 +306,7 @@ fn listen(
                     (id, Ok(Ended { status: ExitStatus::from_raw(status), limits }))
                 }
                 Ok(Report::Failed { id, why }) => (id, Err(SandboxError::Command(why))),
+                Ok(Report::NotLayered { id, why }) => (id, Err(SandboxError::NoLayers(why))),
                 _ => continue,
             };
             let callback = shared.upgrade().and_then(|shared| shared.waiting().as_mut()?.remove(&id));

@@ -14,6 +14,9 @@ pub struct Spec {
     /// Directories with a private layer that the caller owns and that stays when the session ends: a git directory
     /// outside the workspace.
     pub layers: Vec<Layer>,
+    /// Where the layers of single commands lie: a directory of the caller's, outside of everything that is shown. In it
+    /// each has a folder with the folders `upper` and `work`, both empty and on one file system.
+    pub command_layers: Option<PathBuf>,
     /// Whether they may.
     pub access: Access,
     /// By which means commands are held.
@@ -49,6 +52,7 @@ impl Spec {
             root,
             tree: Tree::Itself,
             layers: Vec::new(),
+            command_layers: None,
             access: Access::Write,
             tier: Tier::Full,
             home: None,

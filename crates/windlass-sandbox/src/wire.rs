@@ -41,6 +41,8 @@ pub(crate) struct Launch {
     pub(crate) dir: Vec<u8>,
     /// Whether it may change what the sandbox lets be changed, or only looks.
     pub(crate) access: Access,
+    /// The name of the layer that takes what it writes in the workspace; empty where there is none.
+    pub(crate) layer: Vec<u8>,
 }
 
 /// What the supervisor says.
@@ -57,6 +59,8 @@ pub(crate) enum Report {
     Ended { id: u32, status: i32, limits: u32 },
     /// A command could not be started.
     Failed { id: u32, why: String },
+    /// A command could not have the layer that it was to have.
+    NotLayered { id: u32, why: String },
 }
 
 impl Request {
@@ -70,6 +74,7 @@ impl Request {
                 out.list(&launch.env);
                 out.bytes(&launch.dir);
                 out.number(u32::from(launch.access == Access::ReadOnly));
+                out.bytes(&launch.layer);
             }
             Self::Signal { id, signal } => {
                 out.number(2);
@@ -89,6 +94,7 @@ impl Request {
                 env: from.list()?,
                 dir: from.bytes()?.to_vec(),
                 access: if from.number()? == 0 { Access::Write } else { Access::ReadOnly },
+                layer: from.bytes()?.to_vec(),
             }))),
             2 => Ok(Self::Signal { id: from.number()?, signal: from.number()?.cast_signed() }),
             _ => Err(garbled()),
@@ -124,6 +130,11 @@ impl Report {
                 out.number(*id);
                 out.bytes(why.as_bytes());
             }
+            Self::NotLayered { id, why } => {
+                out.number(6);
+                out.number(*id);
+                out.bytes(why.as_bytes());
+            }
         }
         out.0
     }
@@ -136,6 +147,7 @@ impl Report {
             3 => Ok(Self::Ended { id: from.number()?, status: from.number()?.cast_signed(), limits: from.number()? }),
             4 => Ok(Self::Failed { id: from.number()?, why: from.text()? }),
             5 => Ok(Self::NoLayers { why: from.text()? }),
+            6 => Ok(Self::NotLayered { id: from.number()?, why: from.text()? }),
             _ => Err(garbled()),
         }
     }
@@ -282,6 +294,7 @@ mod tests {
             env: vec![b"A=1".to_vec()],
             dir: b"/x".to_vec(),
             access: Access::ReadOnly,
+            layer: b"one".to_vec(),
         };
         let request = Request::Run(Box::new(launch));
         send(one.as_fd(), &request.encode(), &[one.as_fd()]).expect("sent");

@@ -91,6 +91,7 @@ pub(super) fn start_inside(
     argv: &[OsString],
     dir: &Path,
     command: &Command,
+    layer: Option<&str>,
 ) -> Result<Running, ProcessError> {
     let fail = |err: std::io::Error| ProcessError(format!("cannot start a command: {err}"));
     let (output, write) = std::io::pipe().map_err(fail)?;
@@ -102,7 +103,11 @@ pub(super) fn start_inside(
     let access = if command.looks { May::ReadOnly } else { May::Write };
     let (done, ended) = oneshot::channel();
     // A command that nobody waits for any more ends without being heard.
-    let child = inside.start(argv, dir, access, standard, move |result| drop(done.send(result)));
+    let done = move |result| drop(done.send(result));
+    let child = match layer {
+        Some(layer) => inside.start_over(layer, argv, dir, standard, done),
+        None => inside.start(argv, dir, access, standard, done),
+    };
     let child = child.map_err(|err| ProcessError(err.to_string()))?;
     let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
     Ok(Running { leader: Leader::Boxed(ended), output, group: Group::Boxed(child), ended: None })

@@ -11,7 +11,7 @@ const MAX_REPOSITORIES: usize = 50;
 const MAX_CONFIG: u64 = 64 << 10;
 
 /// The names in a workspace (spec 5.1), with those of the repositories that were found below it.
-pub(super) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
+pub(crate) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
     let one = |name: &Path, how: Protection| Protected { base: root.to_owned(), name: name.to_owned(), how };
     let mut names: Vec<Protected> = FROZEN.iter().map(|name| one(Path::new(name), Protection::Frozen)).collect();
     names.extend(FROZEN_IF_PRESENT.iter().map(|name| one(Path::new(name), Protection::FrozenIfPresent)));
@@ -27,6 +27,30 @@ pub(super) fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protect
     let led: Vec<Protected> = led.map(|target| one(&target, Protection::FrozenIfPresent)).collect();
     names.extend(led);
     names
+}
+
+/// Whether what a command did to a path is not kept, at whatever depth it is: `there` says whether something is at the
+/// path without it. What lies below such a path is not kept either.
+pub(crate) fn is_kept_out(path: &Path, there: bool) -> bool {
+    let among = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
+    among(FROZEN) || (there && among(FROZEN_IF_PRESENT))
+}
+
+/// Whether a name in a git directory runs programs, or leads git elsewhere. A new repository has settings of its own,
+/// and examples of hooks.
+pub(crate) fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
+    let mut parts = name.components().map(|part| part.as_os_str());
+    let first = parts.next();
+    if first.is_some_and(|first| ["objects", "refs", "logs"].iter().any(|plain| first == *plain)) {
+        return false;
+    }
+    let sample = name.extension().is_some_and(|extension| extension == "sample");
+    let hook = name.components().any(|part| part.as_os_str() == "hooks");
+    let pointer = ["commondir", "gitdir", "config.worktree"].iter().any(|pointer| name.ends_with(pointer));
+    match new {
+        true => pointer || (hook && !sample && !name.ends_with("hooks")),
+        false => pointer || hook || name.ends_with("config"),
+    }
 }
 
 /// The parts of a git directory.

@@ -48,7 +48,12 @@ pub struct SandboxPlan {
 }
 
 impl SandboxPlan {
-    /// The specification, with the environment commands will have.
+    /// Where the layers of single commands are made.
+    pub(super) fn command_layers(&self) -> PathBuf {
+        self.data_dir.join("boxes").join("layers")
+    }
+
+    /// The specification, with the environment commands will have and what stands at the workspace's path.
     pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier, plan: &TreePlan) -> Spec {
         let home = self.home.as_deref().and_then(|home| home.canonicalize().ok());
         let mut shown = Shown { root: &self.root, read: BTreeSet::new(), caches: BTreeSet::new() };
@@ -78,9 +83,11 @@ impl SandboxPlan {
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
         let journal =
             boxes.join(format!("{}.list", &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]));
-        let ready = crate::private::create_dir(&boxes).is_ok();
+        let ready = crate::private::create_dir(&self.command_layers()).is_ok();
         Spec {
             root: self.root.clone(),
+            command_layers: Some(self.command_layers())
+                .filter(|_| ready && tree == Tree::Itself && self.level == Level::WorkspaceWrite),
             tree,
             layers,
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },

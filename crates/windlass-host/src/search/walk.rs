@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
         let mut dirs: Vec<&Path> = start.ancestors().collect();
         dirs.reverse();
         for (at, dir) in dirs.iter().enumerate().take(dirs.len() - 1) {
-            let rules = Rules::below(above, root, dir, &[".ignore", ".gitignore", ".git"].map(OsString::from));
+            let rules = Rules::below(above, root, dir, &Rules::names());
             if rules.ignores(dirs[at + 1], true) {
                 above = None;
                 break;
@@ -143,6 +143,26 @@ impl Iterator for Walk<'_> {
     }
 }
 
+/// What is ignored in a directory, for somebody who walks by their own way.
+pub(crate) struct Ignores(Rc<Rules>);
+
+impl Ignores {
+    /// In the root.
+    pub(crate) fn of(root: &Root) -> Self {
+        Self(Rc::new(Rules::below(None, root, Path::new(""), &Rules::names())))
+    }
+
+    /// In a directory that lies in this one.
+    pub(crate) fn below(&self, root: &Root, dir: &Path) -> Self {
+        Self(Rc::new(Rules::below(Some(Rc::clone(&self.0)), root, dir, &Rules::names())))
+    }
+
+    /// Whether a path in this directory is ignored.
+    pub(crate) fn ignores(&self, path: &Path, is_dir: bool) -> bool {
+        self.0.ignores(path, is_dir)
+    }
+}
+
 /// What the ignore files of one directory say, and of those above it.
 pub(crate) struct Rules {
     above: Option<Rc<Rules>>,
@@ -154,6 +174,11 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    /// Every name that matters.
+    fn names() -> [OsString; 3] {
+        [".ignore", ".gitignore", ".git"].map(OsString::from)
+    }
+
     /// The rules of a directory, which has these of the names that matter.
     pub(crate) fn below(above: Option<Rc<Self>>, root: &Root, dir: &Path, names: &[OsString]) -> Self {
         let has = |name: &str| names.iter().any(|found| found == name);

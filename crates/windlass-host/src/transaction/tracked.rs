@@ -12,6 +12,7 @@ use windlass_core::workspace::{
     Listing, Resolved,
 };
 
+use super::undo::Undo;
 use crate::edit::diff::unified;
 use crate::search::source_files;
 use crate::workspace::Root;
@@ -26,6 +27,8 @@ const MAX_DIFF: usize = 64 * 1024;
 
 pub(super) struct Tracked {
     root: Arc<Root>,
+    /// Where what was there before goes, so that a call can be taken back.
+    undo: Option<Arc<Undo>>,
     before: Mutex<Remembered>,
     baseline: OnceLock<Baseline>,
 }
@@ -49,16 +52,16 @@ type Baseline = Option<BTreeMap<PathBuf, Print>>;
 
 /// A file whose record is the same was not written: the change time cannot be set back.
 #[derive(PartialEq, Eq)]
-struct Print {
+pub(super) struct Print {
     inode: u64,
-    size: u64,
+    pub(super) size: u64,
     mode: u32,
     changed: (i64, i64),
 }
 
 impl Tracked {
-    pub(super) fn new(root: Arc<Root>) -> Self {
-        Self { root, before: Mutex::default(), baseline: OnceLock::new() }
+    pub(super) fn new(root: Arc<Root>, undo: Option<Arc<Undo>>) -> Self {
+        Self { root, undo, before: Mutex::default(), baseline: OnceLock::new() }
     }
 
     /// Whether nothing can have changed: nothing was written and no command was run.
@@ -113,6 +116,18 @@ impl Tracked {
         };
         let (added, removed, diff) = old.zip(new).map_or((0, 0, None), |(old, new)| compare(path, &old, &new));
         Some(FileChange { path: path.to_owned(), change, added, removed, diff })
+    }
+
+    /// A path whose last name is not followed when it is a link, as the undo knows it.
+    fn name_of(&self, path: &str) -> Option<String> {
+        let path = self.root.relative(path).ok()?;
+        let (name, above) = (path.file_name()?.to_str()?, path.parent()?.to_str()?);
+        let above = self.root.resolve(if above.is_empty() { "." } else { above }).ok().filter(|above| above.inside)?;
+        Some(if above.path == "." || above.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}/{name}", above.path)
+        })
     }
 
     /// Remembers what is at a path whose name itself is about to go away or to be taken.
@@ -170,15 +185,24 @@ impl Files for Tracked {
     }
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
         self.remember(path);
+        if let (Some(undo), Ok(Resolved { path, inside: true, .. })) = (&self.undo, self.root.resolve(path)) {
+            undo.keep(&path);
+        }
         self.root.write(path, bytes)
     }
     fn remove(&self, path: &str) -> Result<(), FileError> {
         self.remember_name(path);
+        if let (Some(undo), Some(path)) = (&self.undo, self.name_of(path)) {
+            undo.keep(&path);
+        }
         self.root.remove(path)
     }
     fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
         self.remember_name(from);
         self.remember_name(to);
+        if let (Some(undo), Some(from), Some(to)) = (&self.undo, self.name_of(from), self.name_of(to)) {
+            undo.keep_move(&from, &to);
+        }
         self.root.rename(from, to, replace)
     }
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
@@ -215,7 +239,7 @@ impl windlass_core::validator::Before for Tracked {
     }
 }
 
-fn prints(root: &Root) -> Baseline {
+pub(super) fn prints(root: &Root) -> Baseline {
     let files = source_files(root, MAX_FILES)?;
     Some(files.into_iter().filter_map(|path| print(root, &path).map(|print| (path, print))).collect())
 }

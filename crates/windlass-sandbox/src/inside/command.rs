@@ -1,23 +1,27 @@
 //! One command. The supervisor forks a first process into a process namespace and a mount namespace of its own; that
 //! one forks the command, counts what it starts, and ends when it has. With it the kernel ends everything
 //! else in there, whatever it did to hide. Both are made ready before their words come, so that a command costs
-//! little more than its program.
+//! little more than its program. The first process may put a layer over the workspace that takes what the command
+//! writes there.
 
 use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::MountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::filter::Filters;
+use super::layer::{Parts, Stays, open_folder};
 use super::sys::{self, Reaped};
-use crate::spec::{Access, Limits, Tier};
+use super::view::{Blanks, COMMAND_LAYERS};
+use super::{Refusal, covers, fence};
+use crate::spec::{Access, Spec, Tier};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
 
 /// How often the memory of all processes is added up.
@@ -36,8 +40,7 @@ const END_TIME: Duration = Duration::from_secs(2);
 
 /// What all commands of a session have in common.
 pub(crate) struct Terms {
-    pub(crate) tier: Tier,
-    pub(crate) limits: Limits,
+    pub(crate) spec: Spec,
     pub(crate) filters: Filters,
     pub(crate) fence: Option<OwnedFd>,
     /// Capabilities that root keeps inside, to work on files of other owners.
@@ -59,8 +62,13 @@ pub(crate) struct Started {
 
 /// How a command ended.
 pub(crate) enum Ending {
-    Ended { status: i32, limits: u32 },
+    Ended {
+        status: i32,
+        limits: u32,
+    },
     Failed(String),
+    /// The layer it was to have cannot be had here.
+    NotLayered(String),
 }
 
 /// A command that is ready but for its words.
@@ -74,7 +82,7 @@ pub(crate) struct Ready {
 pub(crate) fn prepare(terms: &Terms, access: Access) -> io::Result<Ready> {
     let (said, says) = UnixStream::pair()?;
     let (orders, taken) = UnixStream::pair()?;
-    let namespaces = match terms.tier {
+    let namespaces = match terms.spec.tier {
         Tier::Full => libc::CLONE_NEWPID | libc::CLONE_NEWNS,
         Tier::Landlock => 0,
     };
@@ -83,9 +91,10 @@ pub(crate) fn prepare(terms: &Terms, access: Access) -> io::Result<Ready> {
     }
     let fence = terms.fence.as_ref().map(AsFd::as_fd);
     sys::keep_only(&[Some(says.as_fd()), Some(taken.as_fd()), fence].into_iter().flatten().collect::<Vec<_>>());
-    let report = match First::new(terms, access).and_then(|first| first.run(taken)) {
+    let report = match First::new(terms, access).map_err(Refusal::from).and_then(|first| first.run(&taken)) {
         Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
-        Err(err) => [vec![1], err.to_string().into_bytes()].concat(),
+        Err(Refusal::Unavailable(why)) => [vec![1], why.into_bytes()].concat(),
+        Err(Refusal::NoLayers(why)) => [vec![2], why.into_bytes()].concat(),
     };
     let _ = (&says).write_all(&report);
     sys::exit_now(0)
@@ -119,6 +128,7 @@ impl Started {
                 Ending::Ended { status: i32::from_le_bytes(number(0)), limits: u32::from_le_bytes(number(4)) }
             }
             (Ok(_), Some((1, rest))) => Ending::Failed(String::from_utf8_lossy(rest).into_owned()),
+            (Ok(_), Some((2, rest))) => Ending::NotLayered(String::from_utf8_lossy(rest).into_owned()),
             // It said nothing: it was killed from outside, with all that was in it.
             _ => Ending::Ended { status: libc::SIGKILL, limits: 0 },
         }
@@ -135,14 +145,14 @@ struct First<'a> {
 impl<'a> First<'a> {
     fn new(terms: &'a Terms, access: Access) -> io::Result<Self> {
         sys::die_with_parent();
-        if access == Access::ReadOnly && terms.tier == Tier::Full {
+        if access == Access::ReadOnly && terms.spec.tier == Tier::Full {
             for place in &terms.writable {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let place = rustix::fs::open(place, flags, Mode::empty())?;
                 sys::mount_setattr(place.as_fd(), libc::MOUNT_ATTR_RDONLY, true)?;
             }
         }
-        match terms.tier {
+        match terms.spec.tier {
             Tier::Full => {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
                 rustix::mount::mount("proc", "/proc", "proc", flags, None)
@@ -154,24 +164,67 @@ impl<'a> First<'a> {
         Ok(Self { terms, signals, hit: 0 })
     }
 
-    fn run(mut self, orders: UnixStream) -> io::Result<(i32, u32)> {
+    fn run(mut self, orders: &UnixStream) -> Result<(i32, u32), Refusal> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
             drop(ours);
-            let err = become_command(self.terms, &orders);
+            let err = become_command(self.terms, &theirs);
             let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
             sys::exit_now(127)
         };
-        drop((theirs, orders));
+        drop(theirs);
+        let layered = self.pass_on(orders, &ours)?;
         let status = self.watch(child)?;
-        end_family(self.terms.tier);
+        end_family(self.terms.spec.tier);
+        if layered {
+            // Whoever hears of the end finds nobody at the layer, the kernel neither.
+            rustix::mount::unmount(&self.terms.spec.root, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+        }
         // A program that could not be started said why; one that was started closed its end without a word.
         let mut inbox = Inbox::default();
-        while inbox.fill(&ours)? {}
+        while matches!(inbox.fill(&ours), Ok(true)) {}
         match inbox.next()? {
-            Some(why) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
+            Some(why) => Err(Refusal::Unavailable(String::from_utf8_lossy(&why).into_owned())),
             None => Ok((status, self.hit)),
         }
+    }
+
+    /// Waits for the words of the command and passes them on, with the rules for its layer if it has one; says whether
+    /// it has.
+    fn pass_on(&self, orders: &UnixStream, command: &UnixStream) -> Result<bool, Refusal> {
+        let (frame, mut handles) = next_order(orders)?;
+        let Request::Run(launch) = Request::decode(&frame)? else {
+            return Err(io::Error::from(io::ErrorKind::InvalidData).into());
+        };
+        if !launch.layer.is_empty() {
+            handles.extend(self.put_layer(Path::new(std::ffi::OsStr::from_bytes(&launch.layer)))?);
+        }
+        if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Full {
+            rustix::mount::unmount(COMMAND_LAYERS, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+        }
+        let handles: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
+        // One that is gone already has said why.
+        let _ = send(command.as_fd(), &frame, &handles);
+        Ok(!launch.layer.is_empty())
+    }
+
+    /// Puts a layer over the workspace, hides in it what is hidden, and gives the rules for what is seen then.
+    fn put_layer(&self, name: &Path) -> Result<Option<OwnedFd>, Refusal> {
+        let spec = &self.terms.spec;
+        if spec.command_layers.is_none() || spec.tier != Tier::Full {
+            return Err(Refusal::NoLayers("this sandbox has no layers for single commands".to_owned()));
+        }
+        if name.components().count() != 1 || name.file_name().is_none() {
+            return Err(Refusal::Unavailable(format!("`{}` is not the name of a layer", name.display())));
+        }
+        let layer = Path::new(COMMAND_LAYERS).join(name);
+        let parts = Parts::hold(&spec.root, &layer.join("upper"), &layer.join("work"))?;
+        let root = parts.mount(|| open_folder(&spec.root), Stays::OneCommand)?;
+        let blanks = Blanks::open()?;
+        for name in spec.hide.iter().filter_map(|path| path.strip_prefix(&spec.root).ok()) {
+            covers::mask(&root, name, &blanks)?;
+        }
+        Ok(fence::rules(spec)?)
     }
 
     /// Follows the command to its end; then this process may end, and with it all that is left.
@@ -210,10 +263,10 @@ impl<'a> First<'a> {
 
     /// Ends a command that has started too many; says whether there are many.
     fn count_processes(&mut self, child: i32) -> bool {
-        let (most, now) = (self.terms.limits.processes, count(self.terms.tier));
+        let (most, now) = (self.terms.spec.limits.processes, count(self.terms.spec.tier));
         if now > most {
             self.hit |= HIT_PROCESSES;
-            match self.terms.tier {
+            match self.terms.spec.tier {
                 Tier::Full => sys::kill(-1, libc::SIGKILL),
                 Tier::Landlock => {
                     family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL));
@@ -225,14 +278,14 @@ impl<'a> First<'a> {
     }
 
     fn look_at_memory(&mut self) {
-        if self.terms.tier == Tier::Full && holds_more_than(self.terms.limits.memory) {
+        if self.terms.spec.tier == Tier::Full && holds_more_than(self.terms.spec.limits.memory) {
             self.hit |= HIT_MEMORY;
             sys::kill(-1, libc::SIGKILL);
         }
     }
 
     fn signal_all(&self, child: i32, signal: i32) {
-        match self.terms.tier {
+        match self.terms.spec.tier {
             Tier::Full => sys::kill(-1, signal),
             Tier::Landlock => sys::kill(-child, signal),
         }
@@ -308,6 +361,19 @@ fn family() -> Vec<i32> {
     found
 }
 
+/// The next order, with what came beside it.
+fn next_order(orders: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut inbox = Inbox::default();
+    loop {
+        match inbox.next()? {
+            Some(frame) => return Ok((frame, std::iter::from_fn(|| inbox.handle()).collect())),
+            None if inbox.fill(orders)? => {}
+            // It was never needed.
+            None => sys::exit_now(0),
+        }
+    }
+}
+
 /// Turns this process into the command. Only returns when it cannot.
 fn become_command(terms: &Terms, orders: &UnixStream) -> io::Error {
     match bind(terms).and_then(|()| await_orders(terms, orders)) {
@@ -316,41 +382,37 @@ fn become_command(terms: &Terms, orders: &UnixStream) -> io::Error {
     }
 }
 
-/// Gives up everything that a command must not have.
+/// Gives up everything that a command must not have, but for what depends on where it works.
 fn bind(terms: &Terms) -> io::Result<()> {
     // A session of its own has no terminal, so that nothing can be typed or asked there.
     rustix::process::setsid().map_err(io::Error::from)?;
     sys::limit(libc::RLIMIT_CORE, 0);
-    sys::limit(libc::RLIMIT_FSIZE, terms.limits.file_size);
+    sys::limit(libc::RLIMIT_FSIZE, terms.spec.limits.file_size);
     // Written memory and not address space: much of what programs reserve they never touch.
-    sys::limit(libc::RLIMIT_DATA, terms.limits.memory);
-    if terms.tier == Tier::Full {
+    sys::limit(libc::RLIMIT_DATA, terms.spec.limits.memory);
+    if terms.spec.tier == Tier::Full {
         // In a user namespace of its own only what runs in it counts.
         sys::limit(libc::RLIMIT_NPROC, MOST_TASKS);
     }
     sys::usual_signals();
     sys::keep_capabilities(&terms.capabilities).map_err(|err| describe("capabilities cannot be given up", err))?;
     sys::no_new_privileges()?;
-    if let Some(fence) = &terms.fence {
-        sys::landlock_restrict(fence.as_fd()).map_err(|err| describe("Landlock refuses", err))?;
-    }
     terms.filters.install().map_err(|err| describe("the system call filter is refused", err))
 }
 
-/// Waits for the words, and takes its place and its standard handles.
+/// Waits for the words, takes its place and its standard handles, and binds itself to the rules: those of its layer
+/// come as a fourth handle, because what is under a layer is another directory than what is seen.
 fn await_orders(terms: &Terms, orders: &UnixStream) -> io::Result<Program> {
-    let mut inbox = Inbox::default();
-    let frame = loop {
-        match inbox.next()? {
-            Some(frame) => break frame,
-            None if inbox.fill(orders)? => {}
-            // It was never needed.
-            None => sys::exit_now(0),
-        }
-    };
+    let (frame, mut handles) = next_order(orders)?;
     let Request::Run(launch) = Request::decode(&frame)? else { return Err(io::ErrorKind::InvalidData.into()) };
-    for at in 0..3 {
-        let handle = inbox.handle().ok_or_else(|| io::Error::other("the command came without its handles"))?;
+    let own_rules = handles.split_off(handles.len().min(3)).pop();
+    if handles.len() < 3 {
+        return Err(io::Error::other("the command came without its handles"));
+    }
+    if let Some(fence) = own_rules.as_ref().or(terms.fence.as_ref()) {
+        sys::landlock_restrict(fence.as_fd()).map_err(|err| describe("Landlock refuses", err))?;
+    }
+    for (handle, at) in handles.iter().zip(0..) {
         sys::place(handle.as_raw_fd(), at)?;
     }
     let text = |bytes: &Vec<u8>| CString::new(bytes.clone()).map_err(io::Error::from);

@@ -17,6 +17,8 @@ use crate::spec::{Protected, Protection, Spec};
 pub(crate) struct Covers {
     /// The directories that names are below, held for the length of the session.
     bases: Vec<(PathBuf, OwnedFd)>,
+    /// The workspace.
+    root: PathBuf,
     /// Parents before what lies in them.
     entries: Vec<Entry>,
     /// Names below the workspace that are masked.
@@ -59,30 +61,31 @@ impl Covers {
         // One that is there already was put there by somebody else, and stays.
         let banned = banned.filter(|one| matches!(look(&bases[one.base].1, &one.name), Ok(None))).collect();
         let entries = entries(&spec.protect, number);
-        Ok(Self { bases, entries, hidden, banned, blanks, placed: Vec::new(), journal })
+        let root = spec.root.clone();
+        Ok(Self { bases, root, entries, hidden, banned, blanks, placed: Vec::new(), journal })
     }
 
-    /// Puts every cover in its place that is not there; says whether there was one.
-    pub(crate) fn arm(&mut self) -> io::Result<bool> {
+    /// Puts every cover in its place that is not there; says whether there was one. For a command over a layer that is
+    /// only what lies outside of the workspace: what it does inside is looked at when it is merged.
+    pub(crate) fn arm(&mut self, layered: bool) -> io::Result<bool> {
         let mut changed = false;
+        let needed = |bases: &[(PathBuf, OwnedFd)], one: &Entry| !layered || bases[one.base].0 != self.root;
+        let needed: Vec<Entry> = self.entries.iter().filter(|one| needed(&self.bases, one)).cloned().collect();
+        if layered && needed.is_empty() {
+            return Ok(false);
+        }
         if let Some(journal) = &mut self.journal {
             journal.enter()?;
         }
-        for index in 0..self.entries.len() {
-            let one = self.entries[index].clone();
+        for one in needed {
             changed |= self.cover(&one).map_err(|err| {
                 let path = self.bases[one.base].0.join(&one.name);
                 io::Error::new(err.kind(), format!("`{}` cannot be protected: {err}", path.display()))
             })?;
         }
-        for one in &self.hidden {
+        for one in self.hidden.iter().filter(|_| !layered) {
             // What came to be there since the start is masked from the next command on.
-            if let Some(target) = look(&self.bases[one.base].1, &one.name)?
-                && !is_covered(&target)?
-            {
-                cover_with(&self.blanks, target.as_fd())?;
-                changed = true;
-            }
+            changed |= mask(&self.bases[one.base].1, &one.name, &self.blanks)?;
         }
         Ok(changed)
     }
@@ -150,6 +153,14 @@ impl Covers {
         }
         self.placed.push(full);
         Ok(open_folder(&parent, Path::new(name)).ok())
+    }
+}
+
+/// Masks a name that is there and not masked; says whether it was.
+pub(crate) fn mask(base: &OwnedFd, name: &Path, blanks: &Blanks) -> io::Result<bool> {
+    match look(base, name)? {
+        Some(target) if !is_covered(&target)? => cover_with(blanks, target.as_fd()).map(|()| true),
+        _ => Ok(false),
     }
 }
 

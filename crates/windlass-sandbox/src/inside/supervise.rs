@@ -57,15 +57,16 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     };
     let mut spec: Spec = serde_json::from_slice(&spec).map_err(|err| format!("the specification is garbled: {err}"))?;
     spec.scratch = spec.scratch.as_deref().map(own_scratch).transpose()?;
-    if spec.tree != Tree::Itself {
-        // By its name it would be the user's own tree that is cleaned from out here.
-        spec.journal = None;
-    }
+    // By its name it would be the user's own directory that is cleaned from out here, and not the layer over it.
+    let layered = spec.tree != Tree::Itself || !spec.layers.is_empty();
+    spec.journal = spec.journal.filter(|_| !layered);
+    // One that lies in what it would be over would be seen there.
+    spec.command_layers = spec.command_layers.filter(|place| place.is_dir() && !place.starts_with(&spec.root));
     let scratch = spec.scratch.clone();
     let journal = spec.journal.clone();
     let (tier, limits) = (spec.tier, spec.limits);
     // What must not come to be goes even when everything else was killed.
-    let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned && spec.tree == Tree::Itself);
+    let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned && !layered);
     let banned = banned.map(|one| one.base.join(&one.name));
     let banned: Vec<PathBuf> = banned.filter(|path| path.symlink_metadata().is_err()).collect();
     let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
@@ -209,8 +210,7 @@ impl<'a> Supervisor<'a> {
         let temporary = spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock);
         let layered = spec.layers.iter().map(|one| &one.at);
         let writable = spec.write.iter().chain(&spec.caches).chain(layered).chain([&spec.root]).cloned().collect();
-        let (tier, limits) = (spec.tier, spec.limits);
-        let terms = Terms { tier, limits, filters, fence, capabilities, writable, temporary };
+        let terms = Terms { spec, filters, fence, capabilities, writable, temporary };
         let port = listener.as_ref().map_or(0, |(port, _)| u32::from(*port));
         let ready = Report::Ready { port, tree: tree.is_some() };
         let handles: Vec<_> =
@@ -285,10 +285,10 @@ impl<'a> Supervisor<'a> {
         if self.running.len() >= MOST_COMMANDS {
             return Err(io::Error::other(format!("{MOST_COMMANDS} commands run already; stop one first")));
         }
-        self.armed = true;
-        if let Some(covers) = &mut self.covers
-            && covers.arm()?
-        {
+        let layered = !launch.layer.is_empty();
+        let changed = self.covers.as_mut().map_or(Ok(false), |covers| covers.arm(layered))?;
+        self.armed |= changed || !layered;
+        if changed {
             // It has the mounts of before.
             self.drop_spare();
         }
@@ -316,6 +316,7 @@ impl<'a> Supervisor<'a> {
         self.say(&match one.ending() {
             Ending::Ended { status, limits } => Report::Ended { id, status, limits },
             Ending::Failed(why) => Report::Failed { id, why },
+            Ending::NotLayered(why) => Report::NotLayered { id, why },
         });
     }
 

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use super::layer::{Parts, handle_path, open_folder};
+use super::layer::{Parts, Stays, handle_path, open_folder};
 use super::{Refusal, sys};
 use crate::spec::{Access, Spec, Tree};
 
@@ -37,10 +37,25 @@ const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 
-/// A file that cannot be opened and an empty directory, to stand in the place of others.
+/// Where the layers of single commands are in the view; each command takes it away before its program starts.
+pub(crate) const COMMAND_LAYERS: &str = "/.windlass/layers";
+const BLANK_FILE: &str = "/.windlass/blank";
+const BLANK_FOLDER: &str = "/.windlass/nothing";
+
+/// A file that cannot be opened and an empty directory, to stand in the place of others. They are in the view, because
+/// not every kernel copies a mount that is nowhere.
 pub(crate) struct Blanks {
-    pub(crate) file: OwnedFd,
-    pub(crate) folder: OwnedFd,
+    file: OwnedFd,
+    folder: OwnedFd,
+}
+
+impl Blanks {
+    /// Those of the view that this process is in.
+    pub(crate) fn open() -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = |path: &str| rustix::fs::open(path, flags, Mode::empty());
+        Ok(Self { file: open(BLANK_FILE)?, folder: open(BLANK_FOLDER)? })
+    }
 }
 
 /// A source that was taken hold of.
@@ -138,6 +153,10 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
     for place in spec.write.iter().filter(granted) {
         held.extend(hold(place, NO_SUID | NO_DEV)?);
     }
+    if let Some(place) = &spec.command_layers {
+        let found = hold(place, NO_SUID | NO_DEV)?;
+        held.extend(found.map(|one| Held { at: COMMAND_LAYERS.into(), ..one }));
+    }
     Ok(held)
 }
 
@@ -224,15 +243,11 @@ struct Site<'a> {
 impl Site<'_> {
     /// The private directories, and the blanks.
     fn furnish(&self, spec: &Spec) -> io::Result<Blanks> {
-        let nothing = self.folder(Path::new("/.windlass/nothing"))?;
-        let parent = self.folder(Path::new("/.windlass"))?;
+        let folder = self.folder(Path::new(BLANK_FOLDER))?;
+        let (parent, name) = split(Path::new(BLANK_FILE))?;
         // A socket that nobody listens at: nobody can open it, root neither, and git passes it over.
-        rustix::fs::mknodat(&parent, "blank", FileType::Socket, Mode::empty(), 0)?;
-        let file = clone_tree(&parent, Path::new("blank"), OpenTreeFlags::empty())?;
-        let folder = clone_tree(&nothing, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
-        for blank in [&file, &folder] {
-            sys::mount_setattr(blank.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)?;
-        }
+        rustix::fs::mknodat(self.folder(parent)?, name, FileType::Socket, Mode::empty(), 0)?;
+        let file = self.file(Path::new(BLANK_FILE))?;
         let size = format!("mode=1777,size={}", spec.limits.temporary);
         self.private(Path::new("/tmp"), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, &size)?;
         self.private(Path::new("/dev/shm"), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, &size)?;
@@ -281,13 +296,13 @@ impl Site<'_> {
                 }
             }
             What::Tree { mount, folder } => Ok(attach_at(mount.as_fd(), target(folder)?.as_fd())?),
-            What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
+            What::Layered(parts) => parts.mount(|| self.folder(&held.at), Stays::Always).map(drop),
             What::Cache { lower: None, upper, .. } => Ok(self.own_folder(&self.folder(&held.at)?, upper)?),
             What::Cache { lower: Some(lower), upper, work } => {
                 let lower = match upper.zip(work) {
                     Some((upper, work)) => {
                         let parts = Parts { lower, upper, work };
-                        if parts.mount(|| self.folder(&held.at)).is_ok() {
+                        if parts.mount(|| self.folder(&held.at), Stays::Always).is_ok() {
                             return Ok(());
                         }
                         parts.lower
@@ -387,6 +402,7 @@ pub(crate) fn cover_with(blanks: &Blanks, target: BorrowedFd<'_>) -> io::Result<
     let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     let blank = if folder { &blanks.folder } else { &blanks.file };
     let mount = clone_tree(blank, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
+    sys::mount_setattr(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)?;
     attach_at(mount.as_fd(), target)
 }
 

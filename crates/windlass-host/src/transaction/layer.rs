@@ -1,0 +1,73 @@
+//! The directories of a layer for one command: made before it starts, gone when what it took is merged. Those that a
+//! killed process left go when the next one makes its first.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use windlass_core::workspace::FileError;
+
+use crate::workspace::from_io;
+
+/// Left-over layers that are looked at, at most.
+const MAX_LOOKED: usize = 1_000;
+
+/// A moment, by the clock that the system gives files their times by.
+pub(super) type Moment = (i64, i64);
+
+/// The directories of one command's layer.
+pub(super) struct CommandLayer {
+    folder: PathBuf,
+    pub(super) name: String,
+    /// What takes the writes.
+    pub(super) upper: PathBuf,
+    /// What was written in the tree later than this was not written before the command.
+    pub(super) began: Moment,
+}
+
+impl CommandLayer {
+    /// Makes one in `parent`, for a workspace at `root`.
+    pub(super) fn make(parent: &Path, root: &Path) -> Result<Self, FileError> {
+        static CLEANED: Once = Once::new();
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        CLEANED.call_once(|| clean(parent));
+        let name = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = parent.join(&name);
+        let upper = folder.join("upper");
+        let make = || {
+            // One of the same name is left from a process that is long gone.
+            remove(&folder);
+            std::fs::create_dir_all(folder.join("work"))?;
+            std::fs::create_dir(&upper)?;
+            // What is seen at the root of the workspace then is this directory.
+            std::fs::set_permissions(&upper, std::fs::metadata(root)?.permissions())?;
+            let about = std::fs::symlink_metadata(&upper)?;
+            Ok((about.ctime(), about.ctime_nsec()))
+        };
+        let began = make().map_err(|err| from_io(&folder, &err))?;
+        Ok(Self { folder, name, upper, began })
+    }
+}
+
+impl Drop for CommandLayer {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+fn remove(folder: &Path) {
+    // The kernel keeps its own directory closed, also to its owner.
+    let _ = std::fs::set_permissions(folder.join("work/work"), std::fs::Permissions::from_mode(0o700));
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+fn clean(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten().take(MAX_LOOKED) {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.split_once('-')?.0.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            remove(&entry.path());
+        }
+    }
+}
