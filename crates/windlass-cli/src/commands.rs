@@ -11,6 +11,7 @@ mod sandbox;
 mod sessions;
 mod tools;
 pub(crate) mod trust;
+mod validate;
 mod work;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
+        Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);
