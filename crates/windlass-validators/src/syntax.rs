@@ -26,8 +26,8 @@ pub(crate) const MAX_PER_FILE: usize = 50;
 /// What is known of the project a file belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Project {
-    /// Nothing older than Python 3.14 will run it.
-    pub python_314: bool,
+    /// Nothing older than this version 3 of Python will run it; 0 when nobody says.
+    pub python: u8,
     /// The nearest `package.json` says that plain `.js` files are modules.
     pub es_modules: bool,
     /// It has a tool that reads JSX in plain `.js` files.
@@ -51,7 +51,7 @@ struct Options {
     declaration: bool,
     stub: bool,
     header: bool,
-    python_314: bool,
+    python: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Options {
             declaration: [".d.ts", ".d.mts", ".d.cts"].iter().any(|end| name.ends_with(end)),
             stub: ending == "pyi",
             header: ending == "h",
-            python_314: project.python_314,
+            python: project.python,
         }
     }
 }
@@ -143,8 +143,7 @@ fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
         return Err(Checked::Unsure("it is written in UTF-16, which is not read here".into()));
     }
     let err = match std::str::from_utf8(bytes) {
-        Ok(text) if language != Language::Python && looks_binary(bytes) => {
-            debug_assert!(!text.is_empty());
+        Ok(_) if language != Language::Python && looks_binary(bytes) => {
             return Err(Checked::Unsure("it looks like a binary file".into()));
         }
         Ok(text) => return Ok(text.to_owned()),

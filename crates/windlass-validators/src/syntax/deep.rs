@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// Deeper than this nothing is parsed.
-pub(crate) const MAX_DEPTH: usize = 5_000;
+pub(crate) const MAX_DEPTH: usize = 20_000;
 /// What every parser gets.
 const BASE_STACK: usize = 16 << 20;
 /// What one more level may take. Unoptimised builds need the most by far.
-const STACK_PER_LEVEL: usize = if cfg!(debug_assertions) { 128 << 10 } else { 48 << 10 };
+const STACK_PER_LEVEL: usize = if cfg!(debug_assertions) { 64 << 10 } else { 32 << 10 };
 /// How long one text may take.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(20);
 
@@ -59,7 +59,7 @@ const GO_ON: &[&str] = &[
 
 /// About as deep as a recursive parser goes on this text. What stands between two separators at one bracket level can
 /// nest by operators alone (`!!!!x`, `a ? b : c ? d : e`), so its words and signs count as levels too. Inside strings
-/// and comments only signs on one line count: where the beginning of a string was misread, they are code after all.
+/// and comments only signs in a row count: where the beginning of a string was misread, they are code after all.
 pub(crate) fn depth(text: &str, marks: Marks) -> usize {
     // Nothing in a short text goes deeper than it is long.
     if text.len() <= 1_000 {
@@ -68,7 +68,7 @@ pub(crate) fn depth(text: &str, marks: Marks) -> usize {
     let mut scan = Scan { bytes: text.as_bytes(), ..Scan::default() };
     let mut at = 0;
     while at < scan.bytes.len() {
-        at = match skipped(&scan.bytes[at..], marks) {
+        at = match skipped(&scan.bytes[at..], marks, scan.value) {
             Some(len) => {
                 scan.text(at, at + len);
                 at + len
@@ -79,8 +79,8 @@ pub(crate) fn depth(text: &str, marks: Marks) -> usize {
     scan.deepest
 }
 
-/// The length of a comment or a string at the beginning of these bytes.
-fn skipped(bytes: &[u8], marks: Marks) -> Option<usize> {
+/// The length of a comment, a string or a regular expression at the beginning of these bytes.
+fn skipped(bytes: &[u8], marks: Marks, after_value: bool) -> Option<usize> {
     let until = |end: &[u8], from: usize, many_lines: bool| {
         let mut at = from;
         while at < bytes.len() {
@@ -98,6 +98,7 @@ fn skipped(bytes: &[u8], marks: Marks) -> Option<usize> {
     match (marks, bytes) {
         (Marks::Python, [b'#', ..]) | (Marks::JavaScript, [b'/', b'/', ..]) => Some(plain(b"\n")),
         (Marks::JavaScript, [b'/', b'*', ..]) => Some(plain(b"*/")),
+        (Marks::JavaScript, [b'/', ..]) if !after_value => Some(until(b"/", 1, false)),
         (Marks::JavaScript, [b'`', ..]) => Some(until(b"`", 1, true)),
         (Marks::Python, [b'"', b'"', b'"', ..]) => Some(until(b"\"\"\"", 3, true)),
         (Marks::Python, [b'\'', b'\'', b'\'', ..]) => Some(until(b"'''", 3, true)),
@@ -166,10 +167,18 @@ impl Scan<'_> {
 
     /// A comment or a string: one value.
     fn text(&mut self, from: usize, to: usize) {
-        let lines = self.bytes[from..to].split(|byte| *byte == b'\n');
-        let signs = lines.map(|line| line.iter().filter(|byte| b"+!~?:=*&|<>([{%^".contains(byte)).count()).max();
-        self.deepest = self.deepest.max(self.outer + self.here + signs.unwrap_or_default());
-        self.value |= self.bytes[from] != b'#' && self.bytes[from] != b'/';
+        let (mut row, mut longest) = (0_usize, 0_usize);
+        for byte in &self.bytes[from..to] {
+            match byte {
+                byte if b"+-!~?:=*&|<>([{%^".contains(byte) => row += 1,
+                b' ' => {}
+                _ => row = 0,
+            }
+            longest = longest.max(row);
+        }
+        self.deepest = self.deepest.max(self.outer + self.here + longest);
+        let comment = matches!(self.bytes[from..to], [b'#', ..] | [b'/', b'/' | b'*', ..]);
+        self.value |= !comment;
     }
 }
 

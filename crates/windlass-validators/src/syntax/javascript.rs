@@ -12,32 +12,25 @@ use crate::language::Language;
 
 /// Everything that is wrong.
 pub(super) fn check(text: &str, language: Language, options: &Options) -> Vec<Flaw> {
-    let kinds: &[SourceType] = match language {
-        Language::Tsx => &[SourceType::tsx()],
-        Language::TypeScript if options.declaration => &[SourceType::d_ts()],
-        Language::TypeScript => &[SourceType::ts()],
-        _ => match options.modules {
-            // JSX in a plain file is the habit of some tools; Node would not take it, so it is read only where the
-            // name says so.
-            Modules::Module => &[SourceType::mjs()],
-            Modules::Script => &[SourceType::cjs()],
-            Modules::Either => &[SourceType::cjs(), SourceType::mjs()],
-        },
-    };
-    let mut first = None;
-    for kind in kinds {
-        let kind = if options.jsx { kind.with_jsx(true) } else { *kind };
-        let flaws = check_as(text, kind);
-        if flaws.is_empty() {
-            return flaws;
-        }
-        // What is only wrong because a module is read as a script is not the error to show.
-        let only_module_words = first.is_none() && kinds.len() > 1 && looks_like_module(text);
-        if !only_module_words {
-            first.get_or_insert(flaws);
-        }
+    let look = |kind: SourceType| check_as(text, if options.jsx { kind.with_jsx(true) } else { kind });
+    match (language, options.modules) {
+        (Language::Tsx, _) => either(text, look(SourceType::tsx()), || look(SourceType::tsx().with_script(true))),
+        (Language::TypeScript, _) if options.declaration => look(SourceType::d_ts()),
+        (Language::TypeScript, _) => either(text, look(SourceType::ts()), || look(SourceType::ts().with_script(true))),
+        (_, Modules::Module) => look(SourceType::mjs()),
+        (_, Modules::Script) => look(SourceType::cjs()),
+        (_, Modules::Either) => either(text, look(SourceType::mjs()), || look(SourceType::cjs())),
     }
-    first.unwrap_or_default()
+}
+
+/// Nobody says whether it is a module or a script: fine is what one of them takes. Else the errors of the one it looks
+/// like are shown.
+fn either(text: &str, as_module: Vec<Flaw>, as_script: impl FnOnce() -> Vec<Flaw>) -> Vec<Flaw> {
+    if as_module.is_empty() {
+        return as_module;
+    }
+    let as_script = as_script();
+    if as_script.is_empty() || !looks_like_module(text) { as_script } else { as_module }
 }
 
 fn check_as(text: &str, kind: SourceType) -> Vec<Flaw> {

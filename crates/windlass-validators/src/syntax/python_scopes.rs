@@ -6,15 +6,15 @@ use std::collections::{HashMap, HashSet};
 
 use ruff_python_ast::visitor::{self, Visitor};
 use ruff_python_ast::{
-    self as ast, Comprehension, ExceptHandler, Expr, ExprContext, ModModule, Parameters, Pattern, PythonVersion, Stmt,
+    self as ast, Comprehension, ExceptHandler, Expr, ExprContext, InterpolatedStringElement, ModModule, Parameters, Pattern, PythonVersion, Stmt,
 };
 use ruff_python_parser::semantic_errors::{
     LazyImportContext, SemanticSyntaxChecker, SemanticSyntaxContext, SemanticSyntaxError,
 };
 use ruff_text_size::{Ranged, TextRange};
 
-/// What the compiler would refuse in a module that parses.
-pub(super) fn semantic_flaws(source: &str, module: &ModModule, stub: bool) -> Vec<SemanticSyntaxError> {
+/// What the compiler would refuse in a module that parses: where, and why.
+pub(super) fn semantic_flaws(source: &str, module: &ModModule, stub: bool) -> Vec<(usize, String)> {
     let future = module.body.iter().any(|stmt| {
         let Stmt::ImportFrom(import) = stmt else { return false };
         let from_future = import.module.as_ref().is_some_and(|name| name.as_str() == "__future__");
@@ -26,6 +26,7 @@ pub(super) fn semantic_flaws(source: &str, module: &ModModule, stub: bool) -> Ve
         checker: SemanticSyntaxChecker::new(),
         scopes: vec![Scope { names: Names::of(&module.body), ..Scope::new(Kind::Module) }],
         in_loop: false,
+        star: Star::default(),
         errors: RefCell::default(),
     };
     walk.visit_body(&module.body);
@@ -38,7 +39,15 @@ struct Walk<'a> {
     checker: SemanticSyntaxChecker,
     scopes: Vec<Scope>,
     in_loop: bool,
-    errors: RefCell<Vec<SemanticSyntaxError>>,
+    star: Star,
+    errors: RefCell<Vec<(usize, String)>>,
+}
+
+/// What may not leave the `except*` that stands around it.
+#[derive(Clone, Copy, Default)]
+struct Star {
+    returns: bool,
+    jumps: bool,
 }
 
 struct Scope {
@@ -71,10 +80,11 @@ impl Walk<'_> {
 
     fn within(&mut self, scope: Scope, visit: impl FnOnce(&mut Self)) {
         let in_loop = std::mem::replace(&mut self.in_loop, false);
+        let star = std::mem::take(&mut self.star);
         self.scopes.push(scope);
         visit(self);
         self.scopes.pop();
-        self.in_loop = in_loop;
+        (self.in_loop, self.star) = (in_loop, star);
     }
 
     fn current(&self) -> Kind {
@@ -83,9 +93,57 @@ impl Walk<'_> {
 
     fn looping(&mut self, body: &[Stmt], otherwise: &[Stmt]) {
         let in_loop = std::mem::replace(&mut self.in_loop, true);
+        let star = self.star;
+        self.star.jumps = false;
         self.visit_body(body);
-        self.in_loop = in_loop;
+        (self.in_loop, self.star) = (in_loop, star);
         self.visit_body(otherwise);
+    }
+
+    fn refuse(&self, node: &impl Ranged, why: impl Into<String>) {
+        self.errors.borrow_mut().push((node.start().to_usize(), why.into()));
+    }
+
+    /// What the parser's own rules leave out.
+    fn more_on_stmt(&self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Expr(part) if part.value.is_starred_expr() => {
+                self.refuse(stmt, "a starred expression cannot stand alone here");
+            }
+            Stmt::Try(part) => {
+                let handlers = part.handlers.iter().map(|ExceptHandler::ExceptHandler(inner)| inner);
+                let mut bare = handlers.rev().skip(1).filter(|inner| inner.type_.is_none());
+                if let Some(inner) = bare.next() {
+                    self.refuse(inner, "the `except:` without a type must be the last one");
+                }
+            }
+            Stmt::Return(_) if self.star.returns => self.refuse(stmt, "`return` cannot stand in an `except*` block"),
+            Stmt::Break(_) | Stmt::Continue(_) if self.star.jumps => {
+                self.refuse(stmt, "`break` and `continue` cannot leave an `except*` block");
+            }
+            _ => {}
+        }
+    }
+
+    fn more_on_expr(&self, expr: &Expr) {
+        match expr {
+            Expr::Attribute(part) if part.attr.as_str() == "__debug__" && !matches!(part.ctx, ExprContext::Load) => {
+                self.refuse(expr, "`__debug__` cannot be assigned to");
+            }
+            Expr::Call(part) => {
+                let names = part.arguments.keywords.iter().filter_map(|keyword| keyword.arg.as_ref());
+                for name in names.filter(|name| name.as_str() == "__debug__") {
+                    self.refuse(name, "`__debug__` cannot be assigned to");
+                }
+            }
+            Expr::Name(name) => {
+                let declared = self.scopes.last().and_then(|scope| scope.names.nonlocals.get(name.id.as_str()));
+                if declared.is_some_and(|range| name.start() < range.start()) {
+                    self.refuse(expr, format!("the name `{}` is used before it is declared nonlocal", name.id));
+                }
+            }
+            _ => {}
+        }
     }
 
     fn function(&mut self, function: &ast::StmtFunctionDef) {
@@ -139,6 +197,7 @@ impl Walk<'_> {
 impl Visitor<'_> for Walk<'_> {
     fn visit_stmt(&mut self, stmt: &Stmt) {
         self.judged(|checker, walk| checker.visit_stmt(stmt, walk));
+        self.more_on_stmt(stmt);
         match stmt {
             Stmt::FunctionDef(function) => self.function(function),
             Stmt::ClassDef(class) => self.class(class),
@@ -151,12 +210,21 @@ impl Visitor<'_> for Walk<'_> {
                 self.visit_expr(&part.test);
                 self.looping(&part.body, &part.orelse);
             }
+            Stmt::Try(part) if part.is_star => {
+                self.visit_body(&part.body);
+                let star = std::mem::replace(&mut self.star, Star { returns: true, jumps: true });
+                part.handlers.iter().for_each(|handler| self.visit_except_handler(handler));
+                self.star = star;
+                self.visit_body(&part.orelse);
+                self.visit_body(&part.finalbody);
+            }
             _ => visitor::walk_stmt(self, stmt),
         }
     }
 
     fn visit_expr(&mut self, expr: &Expr) {
         self.judged(|checker, walk| checker.visit_expr(expr, walk));
+        self.more_on_expr(expr);
         match expr {
             Expr::Lambda(lambda) => {
                 let mut scope = Scope::new(Kind::Lambda);
@@ -176,6 +244,39 @@ impl Visitor<'_> for Walk<'_> {
             }
             _ => visitor::walk_expr(self, expr),
         }
+    }
+
+    fn visit_interpolated_string_element(&mut self, element: &InterpolatedStringElement) {
+        if let InterpolatedStringElement::Interpolation(part) = element
+            && part.expression.is_starred_expr()
+        {
+            self.refuse(part, "a starred expression cannot stand in an interpolation");
+        }
+        visitor::walk_interpolated_string_element(self, element);
+    }
+
+    fn visit_pattern(&mut self, pattern: &Pattern) {
+        match pattern {
+            Pattern::MatchOr(part) => {
+                let mut before_last = part.patterns.iter().rev().skip(1);
+                if before_last.any(takes_everything) {
+                    self.refuse(pattern, "an alternative that matches everything makes the ones after it unreachable");
+                }
+            }
+            Pattern::MatchValue(part) if part.value.is_f_string_expr() || part.value.is_t_string_expr() => {
+                self.refuse(pattern, "a pattern may only be a literal, not a formatted string");
+            }
+            _ => {}
+        }
+        visitor::walk_pattern(self, pattern);
+    }
+}
+
+fn takes_everything(pattern: &Pattern) -> bool {
+    match pattern {
+        Pattern::MatchAs(part) => part.pattern.as_deref().is_none_or(takes_everything),
+        Pattern::MatchOr(part) => part.patterns.iter().any(takes_everything),
+        _ => false,
     }
 }
 
@@ -256,7 +357,7 @@ impl SemanticSyntaxContext for Walk<'_> {
     }
 
     fn report_semantic_error(&self, error: SemanticSyntaxError) {
-        self.errors.borrow_mut().push(error);
+        self.errors.borrow_mut().push((error.range.start().to_usize(), error.to_string()));
     }
 
     fn in_loop_context(&self) -> bool {
@@ -272,12 +373,13 @@ fn parameter_names(parameters: &Parameters) -> HashSet<String> {
     parameters.iter().map(|parameter| parameter.name().to_string()).collect()
 }
 
-/// The names of one scope: what it binds, and what it declares global. It does not look into functions and classes
+/// The names of one scope: what it binds, and what it declares global or nonlocal. It does not look into functions and classes
 /// within.
 #[derive(Default)]
 struct Names {
     bound: HashSet<String>,
     globals: HashMap<String, TextRange>,
+    nonlocals: HashMap<String, TextRange>,
 }
 
 impl Names {
@@ -305,7 +407,12 @@ impl Visitor<'_> for Names {
                 let names = import.names.iter().map(|alias| alias.asname.as_ref().unwrap_or(&alias.name));
                 self.bound.extend(names.map(ToString::to_string));
             }
-            Stmt::Nonlocal(part) => self.bound.extend(part.names.iter().map(ToString::to_string)),
+            Stmt::Nonlocal(part) => {
+                for name in &part.names {
+                    self.bound.insert(name.to_string());
+                    self.nonlocals.entry(name.to_string()).or_insert_with(|| part.range());
+                }
+            }
             Stmt::Global(part) => {
                 for name in &part.names {
                     self.globals.entry(name.to_string()).or_insert_with(|| part.range());

@@ -53,7 +53,7 @@ impl Validator for Syntax {
             before: ctx.before.clone(),
             cancel: ctx.cancel.clone(),
             packages: HashMap::new(),
-            python_314: None,
+            python: None,
             wrong: Vec::new(),
             unsure: Vec::new(),
         };
@@ -76,7 +76,7 @@ struct Look {
     cancel: CancellationToken,
     /// What the `package.json` of a folder says, its own and those above it.
     packages: HashMap<String, Project>,
-    python_314: Option<bool>,
+    python: Option<u8>,
     wrong: Vec<Finding>,
     unsure: Vec<Finding>,
 }
@@ -181,11 +181,11 @@ impl Look {
     fn project(&mut self, language: Language, path: &str) -> Project {
         match language {
             Language::Python => {
-                let python_314 = match self.python_314 {
+                let python = match self.python {
                     Some(known) => known,
-                    None => *self.python_314.insert(needs_python_314(self.files.as_ref())),
+                    None => *self.python.insert(least_python(self.files.as_ref())),
                 };
-                Project { python_314, ..Project::default() }
+                Project { python, ..Project::default() }
             }
             Language::JavaScript => self.package(path),
             _ => Project::default(),
@@ -223,20 +223,20 @@ fn package_says(bytes: &[u8]) -> Project {
     Project { es_modules: package["type"] == "module", jsx: names.into_iter().any(with_jsx), ..Project::default() }
 }
 
-/// Whether the project says that it needs Python 3.14 or newer.
-fn needs_python_314(files: &dyn Files) -> bool {
+/// The version 3 of Python that the project needs at least; 0 when it does not say.
+fn least_python(files: &dyn Files) -> u8 {
     let read = |path| files.read(path, MAX_SETTINGS).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let project = read("pyproject.toml").and_then(|text| toml::from_str::<toml::Table>(&text).ok());
     let said = project.as_ref().and_then(|table| table.get("project")?.get("requires-python")?.as_str());
-    let asked = said.map(str::to_owned).or_else(|| read(".python-version").map(|text| format!(">={}", text.trim())));
-    let least = asked.as_deref().unwrap_or_default();
-    least.split(',').any(|part| {
+    let said = said.map(str::to_owned).or_else(|| read(".python-version").map(|text| format!(">={}", text.trim())));
+    let least = said.unwrap_or_default();
+    let minors = least.split(',').filter_map(|part| {
         let part = part.trim();
-        let version = part.strip_prefix(">=").or_else(|| part.strip_prefix("==")).or_else(|| part.strip_prefix("~="));
-        let minor = version.and_then(|version| version.trim().strip_prefix("3."));
-        let minor = minor.map(|minor| minor.chars().take_while(char::is_ascii_digit).collect::<String>());
-        minor.and_then(|minor| minor.parse::<u32>().ok()).is_some_and(|minor| minor >= 14)
-    })
+        let version = [">=", "==", "~="].iter().find_map(|sign| part.strip_prefix(sign))?;
+        let minor = version.trim().strip_prefix("3.")?.split(|c: char| !c.is_ascii_digit()).next()?;
+        minor.parse::<u8>().ok()
+    });
+    minors.max().unwrap_or_default()
 }
 
 /// The flaws that have no partner in the old text: the same message on the same line of text, else on a line that was
