@@ -82,7 +82,7 @@ fn mixed_tabs<T>(text: &str, parsed: &ruff_python_parser::Parsed<T>) -> Option<F
             _ if line_begins => {
                 line_begins = false;
                 let at = token.start().to_usize();
-                let start = text[..at].rfind('\n').map_or(0, |at| at + 1);
+                let start = text[..at].rfind(['\n', '\r']).map_or(0, |at| at + 1);
                 let here = columns(&text[start..at]);
                 let depth = open.len();
                 while open.len() > 1 && open.last().is_some_and(|top| here.0 < top.0) {

@@ -127,6 +127,10 @@ impl Walk<'_> {
 
     fn more_on_expr(&self, expr: &Expr) {
         match expr {
+            Expr::Tuple(part) => part.elts.iter().for_each(|part| self.bare_yield(part)),
+            Expr::Compare(part) => self.bare_yield(&part.left),
+            Expr::BinOp(part) => self.bare_yield(&part.left),
+            Expr::BoolOp(part) => part.values.iter().for_each(|part| self.bare_yield(part)),
             Expr::Attribute(part) if part.attr.as_str() == "__debug__" && !matches!(part.ctx, ExprContext::Load) => {
                 self.refuse(expr, "`__debug__` cannot be assigned to");
             }
@@ -143,6 +147,18 @@ impl Walk<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// As a part of another expression it needs brackets of its own.
+    fn bare_yield(&self, expr: &Expr) {
+        if !matches!(expr, Expr::Yield(_) | Expr::YieldFrom(_)) {
+            return;
+        }
+        let before = self.source.get(..expr.start().to_usize()).unwrap_or_default();
+        let after = self.source.get(expr.end().to_usize()..).unwrap_or_default();
+        if !before.trim_end().ends_with('(') || !after.trim_start().starts_with([')', '#', '\\']) {
+            self.refuse(expr, "`yield` needs brackets around it here");
         }
     }
 
