@@ -13,6 +13,7 @@ mod rust;
 mod validator;
 
 pub use place::Flaw;
+pub(crate) use place::one_line;
 pub use validator::Syntax;
 
 use crate::language::{Certainty, Language};

@@ -22,6 +22,8 @@ const MAX_SETTINGS: u64 = 1 << 20;
 /// Checks the syntax of what changed.
 #[derive(Debug, Clone)]
 pub struct Syntax {
+    /// Its name.
+    pub name: String,
     /// Whether its fail stops the landing.
     pub blocking: bool,
     /// How long it may take.
@@ -30,13 +32,13 @@ pub struct Syntax {
 
 impl Default for Syntax {
     fn default() -> Self {
-        Self { blocking: true, timeout: Duration::from_secs(120) }
+        Self { name: "syntax".into(), blocking: true, timeout: Duration::from_secs(120) }
     }
 }
 
 impl Validator for Syntax {
     fn name(&self) -> &str {
-        "syntax"
+        &self.name
     }
 
     fn blocking(&self) -> bool {
