@@ -71,6 +71,14 @@ pub(crate) enum DebugCommand {
     Decode(DecodeArgs),
     /// Run cases of attack and of everyday work through this binary and say what did not hold
     Attacks(AttacksArgs),
+    /// Check the syntax of texts and print the verdict on each, one JSON line a row
+    Validate(ValidateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// JSON lines of `{id, lang, text | text_b64, name?}`, plain or gzipped; `-` is standard input
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod sessions;
 mod tools;
 pub(crate) mod trust;
 mod undo;
+mod validate;
 mod work;
 
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
+        Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);
