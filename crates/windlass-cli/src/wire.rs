@@ -83,7 +83,7 @@ pub(crate) fn engine(
     let artifacts = store.clone();
     let gate = settings.gate(default_mode, &programs::names(&tools))?;
     let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone())?;
-    let place = transactions(settings, root.clone(), env, held);
+    let place = transactions(settings, root.clone(), env, held)?;
     let mut builder = Engine::builder();
     for validator in validators {
         builder = builder.validator(validator);
@@ -95,7 +95,7 @@ pub(crate) fn engine(
         .workspaces(Arc::new(place))
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
-        .redactor(redactor(&credentials))
+        .redactor(redactor_of(&credentials))
         .outside(Arc::new(OutsideReads))
         .gate(gate)
         .tools(tools)
@@ -109,14 +109,15 @@ pub(crate) fn transactions(
     root: Arc<Root>,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
     sandbox: Option<Sandbox>,
-) -> Transactions {
+) -> Result<Transactions, Failure> {
     let places = &settings.places;
     let in_place = InPlace::new(root.clone(), env.clone());
     let all = Transactions::new(in_place, root, env, Shelf::new(places.transactions_dir()), places.undo_dir());
-    match sandbox {
+    let all = all.map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    Ok(match sandbox {
         Some(sandbox) => all.sandboxed(Arc::new(sandbox)),
         None => all,
-    }
+    })
 }
 
 /// An agent that is done before it began.
@@ -156,7 +157,7 @@ fn provider(
         ModelPlan::Served { vendor, model, base_url, tape } => {
             let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
             if let Some(tape) = tape {
-                tape.put_in(&mut options, vendor, redactor(credentials))?;
+                tape.put_in(&mut options, vendor, redactor_of(credentials))?;
             }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             Ok((configured(settings, Arc::new(wire), model), model.clone()))
@@ -192,7 +193,12 @@ fn provider_options(
     })
 }
 
-fn redactor(credentials: &Credentials) -> Arc<dyn Redactor> {
+/// What knows the secrets of this machine.
+pub(crate) fn redactor(settings: &Settings) -> Result<Arc<dyn Redactor>, Failure> {
+    Ok(redactor_of(&Credentials::read(&settings.places.credentials_file())?))
+}
+
+fn redactor_of(credentials: &Credentials) -> Arc<dyn Redactor> {
     Arc::new(Secrets::new(secrets(credentials)))
 }
 

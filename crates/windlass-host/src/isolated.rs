@@ -29,13 +29,16 @@ pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
 
 use self::work::Work;
 use crate::exec::Guard;
-use crate::landing::{Contents, Recovered, recover};
+use crate::landing::{Contents, ContentsError, Recovered, recover};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::transaction::InPlace;
 use crate::workspace::Root;
 
 /// How much of what was displaced is kept for undo.
 pub const UNDO_BYTES: u64 = 200 << 20;
+/// The folder of journals below the undo store, and the most of them that are looked at.
+const JOURNALS: &str = "journals";
+const MAX_JOURNALS: usize = 10_000;
 /// Folders near the top that are looked at for files of another owner before a layer is tried.
 const PROBED: usize = 2_000;
 
@@ -58,16 +61,16 @@ pub(crate) struct Desk {
 impl Transactions {
     /// Runs in `root` with exactly this environment for commands; copies are kept on the shelf, and what a landing
     /// displaces in the undo store.
-    #[must_use]
     pub fn new(
         in_place: InPlace,
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
         shelf: Shelf,
         undo: PathBuf,
-    ) -> Self {
+    ) -> Result<Self, ContentsError> {
+        let in_place = in_place.undo(&undo.join("contents"), undo_journal(&undo, root.root()), UNDO_BYTES)?;
         let desk = Desk { root, env, guard: Arc::default(), sandbox: None, shelf, undo };
-        Self { in_place, desk: Arc::new(desk) }
+        Ok(Self { in_place, desk: Arc::new(desk) })
     }
 
     /// The same with commands in a sandbox, without which there are no copies.
@@ -171,7 +174,7 @@ impl Desk {
     }
 
     fn contents(&self) -> Result<Contents, WorkspaceError> {
-        Contents::open(&self.undo, UNDO_BYTES).map_err(|err| WorkspaceError::other(err.to_string()))
+        undo_contents(&self.undo).map_err(|err| WorkspaceError::other(err.to_string()))
     }
 }
 
@@ -179,13 +182,14 @@ impl Desk {
 pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recovered, String>)> {
     let mut recovered = Vec::new();
     let journals = shelf.directories().into_iter().map(|(name, dir)| (name, landing::journal_of(&dir)));
-    let own = std::iter::once(("undo".to_owned(), undo_journal(undo)));
+    let own = std::fs::read_dir(undo.join(JOURNALS)).into_iter().flatten().flatten().take(MAX_JOURNALS);
+    let own = own.map(|entry| ("work in place".to_owned(), entry.path()));
     for (name, journal) in journals.chain(own) {
         // The common case costs one call: there is none.
         if !journal.is_dir() {
             continue;
         }
-        let outcome = Contents::open(undo, UNDO_BYTES)
+        let outcome = undo_contents(undo)
             .map_err(|err| err.to_string())
             .and_then(|contents| recover(&journal, &contents).map_err(|err| err.to_string()));
         match outcome {
@@ -197,10 +201,16 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
     recovered
 }
 
-/// Where undoing keeps its journal.
+/// Where work in place and undoing keep their journal for a workspace: one landing into it at a time.
 #[must_use]
-pub fn undo_journal(undo: &Path) -> PathBuf {
-    undo.join("journal")
+pub fn undo_journal(undo: &Path, root: &Path) -> PathBuf {
+    let name = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
+    undo.join(JOURNALS).join(&name[..16])
+}
+
+/// The store of what was displaced.
+pub fn undo_contents(undo: &Path) -> Result<Contents, ContentsError> {
+    Contents::open(&undo.join("contents"), UNDO_BYTES)
 }
 
 /// One isolated run.

@@ -62,7 +62,12 @@ type Row = (Language, &'static str, &'static [&'static str], &'static [&'static 
 
 const TABLE: &[Row] = &[
     (Language::Python, "python", &["py", "python3", "pyi"], &["py", "pyi", "pyw"]),
-    (Language::JavaScript, "javascript", &["js", "jsx", "mjs", "cjs", "node", "ecmascript"], &["js", "mjs", "cjs", "jsx"]),
+    (
+        Language::JavaScript,
+        "javascript",
+        &["js", "jsx", "mjs", "cjs", "node", "ecmascript"],
+        &["js", "mjs", "cjs", "jsx"],
+    ),
     (Language::TypeScript, "typescript", &["ts", "mts", "cts"], &["ts", "mts", "cts"]),
     (Language::Tsx, "tsx", &["typescriptreact"], &["tsx"]),
     (Language::Rust, "rust", &["rs"], &["rs"]),

@@ -33,7 +33,13 @@ impl World {
             .filter_map(|(path, bytes)| {
                 let old = was.as_ref().and_then(|was| was.get(path));
                 let change = if old.is_some() || was.is_none() { Change::Modified } else { Change::Created };
-                (old != Some(bytes)).then(|| FileChange { path: path.clone(), change, added: 0, removed: 0, diff: None })
+                (old != Some(bytes)).then(|| FileChange {
+                    path: path.clone(),
+                    change,
+                    added: 0,
+                    removed: 0,
+                    diff: None,
+                })
             })
             .collect();
         changes.sort_by(|a, b| a.path.cmp(&b.path));

@@ -124,7 +124,7 @@ async fn changes_of(settings: &Settings, root: &Arc<Root>, card: &Card) -> Resul
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let sandbox = sandboxing::sandbox(settings, root.root(), Vec::new(), env.clone())?;
-    let all = wire::transactions(settings, root.clone(), env, sandbox);
+    let all = wire::transactions(settings, root.clone(), env, sandbox)?;
     let (session, run) = (card.session.parse::<SessionId>(), card.run.parse::<RunId>());
     let (Ok(session), Ok(run)) = (session, run) else {
         return Err(Failure::new(exit::FAILED, format!("the card of `{}` is damaged", card.name)));

@@ -15,7 +15,7 @@ use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::{Change, FileChange, Files};
 use windlass_engine::{Noted, Open};
-use windlass_host::isolated::{UNDO_BYTES, undo_journal};
+use windlass_host::isolated::{undo_contents, undo_journal};
 use windlass_host::landing::undo::{Plan, plan, preview};
 use windlass_host::landing::{Contents, land};
 use windlass_host::session_log::SessionLog;
@@ -83,7 +83,7 @@ fn take_back(args: &TakeBackArgs, pick: impl Fn(&Deeds) -> Option<Task>) -> Resu
     let store = SessionLog::new(settings.places.sessions_dir());
     block_on(async {
         let (session, task) = find(&store, &root, args.session.as_deref(), pick).await?;
-        let contents = Contents::open(&settings.places.undo_dir(), UNDO_BYTES);
+        let contents = undo_contents(&settings.places.undo_dir());
         let contents = contents.map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
         let planned = plan(&root, &task.swaps, &contents).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
         let files = preview(&root, &planned, &contents);
@@ -159,7 +159,7 @@ async fn apply(
     let nobody = wire::Agent::Nobody;
     let wired = wire::engine(settings, &nobody, root.clone(), Mode::Ask, Vec::new(), Vec::new())?;
     let session = wired.engine.open(Open::Resume(session.clone()), RunMode::Analysis).await?;
-    let journal = undo_journal(&settings.places.undo_dir());
+    let journal = undo_journal(&settings.places.undo_dir(), root.root());
     let done = land(root, &planned.swaps, contents, contents, &journal)
         .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
     for lost in done.not_kept {

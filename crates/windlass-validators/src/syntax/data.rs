@@ -46,7 +46,11 @@ fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
         "trailing characters" => " after the end of the value",
         _ => "",
     };
-    Flaw { line: number(err.line().max(1) + lines_before), column: number(column + 1), message: format!("{said}{hint}") }
+    Flaw {
+        line: number(err.line().max(1) + lines_before),
+        column: number(column + 1),
+        message: format!("{said}{hint}"),
+    }
 }
 
 fn without_comments(text: &str) -> String {
@@ -100,7 +104,9 @@ fn without_comments(text: &str) -> String {
 pub(super) fn toml(text: &str) -> Result<Vec<Flaw>, NoAnswer> {
     match toml::from_str::<toml::Table>(text) {
         Ok(_) => Ok(Vec::new()),
-        Err(err) if err.message().contains("recursion limit") => Err(NoAnswer("it is nested too deep to be read".into())),
+        Err(err) if err.message().contains("recursion limit") => {
+            Err(NoAnswer("it is nested too deep to be read".into()))
+        }
         Err(err) => Ok(vec![Flaw::at(text, err.span().map_or(0, |span| span.start), err.message())]),
     }
 }

@@ -19,12 +19,11 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(20);
 pub(crate) struct NoAnswer(pub(crate) String);
 
 /// Runs a parser over a text of this depth.
-pub(crate) fn run<T: Send + 'static>(
-    depth: usize,
-    parse: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, NoAnswer> {
+pub(crate) fn run<T: Send + 'static>(depth: usize, parse: impl FnOnce() -> T + Send + 'static) -> Result<T, NoAnswer> {
     if depth > MAX_DEPTH {
-        return Err(NoAnswer(format!("it is nested about {depth} levels deep, more than the {MAX_DEPTH} that are read")));
+        return Err(NoAnswer(format!(
+            "it is nested about {depth} levels deep, more than the {MAX_DEPTH} that are read"
+        )));
     }
     let stack = BASE_STACK + depth * STACK_PER_LEVEL;
     let (send, answer) = mpsc::sync_channel(1);
@@ -53,8 +52,34 @@ pub(crate) enum Marks {
 
 /// Words after which a new line goes on with the same expression.
 const GO_ON: &[&str] = &[
-    "and", "as", "async", "await", "case", "catch", "delete", "do", "elif", "else", "extends", "finally", "for", "if",
-    "in", "instanceof", "is", "lambda", "new", "not", "of", "or", "return", "typeof", "void", "while", "with", "yield",
+    "and",
+    "as",
+    "async",
+    "await",
+    "case",
+    "catch",
+    "delete",
+    "do",
+    "elif",
+    "else",
+    "extends",
+    "finally",
+    "for",
+    "if",
+    "in",
+    "instanceof",
+    "is",
+    "lambda",
+    "new",
+    "not",
+    "of",
+    "or",
+    "return",
+    "typeof",
+    "void",
+    "while",
+    "with",
+    "yield",
 ];
 
 /// About as deep as a recursive parser goes on this text. What stands between two separators at one bracket level can
@@ -94,7 +119,8 @@ fn skipped(bytes: &[u8], marks: Marks, after_value: bool) -> Option<usize> {
         }
         bytes.len()
     };
-    let plain = |end: &[u8]| bytes.windows(end.len()).position(|found| found == end).map_or(bytes.len(), |at| at + end.len());
+    let plain =
+        |end: &[u8]| bytes.windows(end.len()).position(|found| found == end).map_or(bytes.len(), |at| at + end.len());
     match (marks, bytes) {
         (Marks::Python, [b'#', ..]) | (Marks::JavaScript, [b'/', b'/', ..]) => Some(plain(b"\n")),
         (Marks::JavaScript, [b'/', b'*', ..]) => Some(plain(b"*/")),

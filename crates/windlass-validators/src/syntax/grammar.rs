@@ -63,7 +63,8 @@ fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
     let mut parser = Parser::new();
     parser.set_language(&grammar.into()).map_err(|err| NoAnswer(format!("its grammar cannot be used: {err}")))?;
     let started = Instant::now();
-    let mut slow = |_: &_| if started.elapsed() > MAX_TIME / 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let mut slow =
+        |_: &_| if started.elapsed() > MAX_TIME / 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let bytes = text.as_bytes();
     let mut read = |at: usize, _| &bytes[at.min(bytes.len())..];
     let options = ParseOptions::new().progress_callback(&mut slow);
@@ -149,7 +150,8 @@ fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
                     Some((opening, _)) if partner(opening) == kind => {}
                     Some((opening, from)) => {
                         let (line, _) = super::place::place(text, from);
-                        let message = format!("`{kind}` where `{}` must close the `{opening}` of line {line}", partner(opening));
+                        let message =
+                            format!("`{kind}` where `{}` must close the `{opening}` of line {line}", partner(opening));
                         flaws.push(Flaw::at(text, at, message));
                         return;
                     }

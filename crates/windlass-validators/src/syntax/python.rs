@@ -21,8 +21,11 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
     }
     let version = PythonVersion { major: 3, minor: options.python.max(LEAST) };
     let parsed = parse_unchecked(text, ParseOptions::from(Mode::Module).with_target_version(version));
-    let mut flaws: Vec<_> =
-        parsed.errors().iter().map(|err| Flaw::at(text, err.location.start().to_usize(), err.error.to_string())).collect();
+    let mut flaws: Vec<_> = parsed
+        .errors()
+        .iter()
+        .map(|err| Flaw::at(text, err.location.start().to_usize(), err.error.to_string()))
+        .collect();
     // Newer syntax than a version has is fine: nobody said which one it will run on. These were an error for thirty
     // years and are written by mistake, unless the project needs a version that has them.
     let mistaken = |kind| {

@@ -255,7 +255,8 @@ fn without_old(text: &str, flaws: Vec<Flaw>, before: &str, old: &[Flaw]) -> Vec<
     }
     left.retain(|flaw| {
         let line = place::line_of(text, flaw.line).trim();
-        let alike = |known: &&str| known.len().max(line.len()) < 500 && strsim::normalized_levenshtein(known, line) >= ALIKE;
+        let alike =
+            |known: &&str| known.len().max(line.len()) < 500 && strsim::normalized_levenshtein(known, line) >= ALIKE;
         match old.iter().position(alike) {
             Some(at) => {
                 old.swap_remove(at);
