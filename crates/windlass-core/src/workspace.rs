@@ -392,6 +392,8 @@ pub struct Changes {
     pub left: Vec<String>,
     /// Changed source files that cannot land, each with the reason.
     pub cannot: Vec<(String, String)>,
+    /// How many source files there were before, where that is known.
+    pub files_before: Option<usize>,
 }
 
 /// How changes are to land.

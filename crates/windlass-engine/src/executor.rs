@@ -10,7 +10,7 @@ pub(crate) use hidden::Unhidden;
 pub(crate) use keys::OF_A_RUN;
 pub(crate) use one::describe_panic;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt;
@@ -58,6 +58,8 @@ pub(crate) struct Executor {
     pub(crate) cancel: CancellationToken,
     /// `--yes`: answers what a flag may answer.
     pub(crate) yes: bool,
+    /// What cannot be undone and was told already.
+    pub(crate) told_lost: Mutex<HashSet<String>>,
     /// Keys in changed files that were told already.
     pub(crate) told_keys: Mutex<Vec<String>>,
 }
@@ -192,6 +194,10 @@ impl Executor {
         };
         for (what, why) in lost.into_iter().take(MAX_LOST) {
             let text = format!("{what} cannot be undone: {why}");
+            // What every command of a run does is told with the first.
+            if !self.told_lost.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
+                continue;
+            }
             self.outlet.emit(EventKind::Warned { code: "not_undoable".into(), text }).await?;
         }
         Ok(swaps)

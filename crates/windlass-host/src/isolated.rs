@@ -275,8 +275,17 @@ impl Transaction for IsolatedRun {
     }
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
         Box::pin(async move {
-            let files = self.0.changed().await.map_or(0, |changed| changed.swaps.len());
             self.0.live.stop_all().await;
+            self.on_work(Work::put_back).await?;
+            let changed = self.0.changed().await;
+            let files = match changed {
+                // What would change nothing is not worth a name.
+                Ok(changed) if changed.swaps.is_empty() && changed.cannot.is_empty() => {
+                    return self.on_work(|work| work.discard().map(|()| None)).await;
+                }
+                Ok(changed) => changed.swaps.len(),
+                Err(_) => 0,
+            };
             self.on_work(move |work| work.keep(files)).await
         })
     }

@@ -5,8 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
+use windlass_core::gate::Mode;
 use windlass_core::id::{RunId, SessionId};
+use windlass_core::runtime::RunMode;
 use windlass_core::workspace::{Change, Changes, Files, Isolation, Opening, Workspaces};
+use windlass_engine::{Noted, Open};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::isolated::{Card, Shelf, recover_landings};
@@ -165,7 +168,22 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new(exit::ASKED, "nothing was thrown away")
             .hint("give --yes to throw it away without being asked"));
     }
+    let card = slot.card.clone();
     slot.discard().map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    if let Err(why) = note_discarded(&card) {
+        say!("warning: the session's log does not say so: {}", message(&why.message()));
+    }
     say!("{} is gone", args.name);
     Ok(exit::unless_broken(0))
+}
+
+fn note_discarded(card: &Card) -> Result<(), Failure> {
+    let root = Arc::new(Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?);
+    let settings = Settings::load(Some(root.root()))?;
+    let wired = wire::engine(&settings, &wire::Agent::Nobody, root, Mode::Ask, Vec::new(), Vec::new())?;
+    block_on(async move {
+        let id = crate::session_run::session_id(&card.session)?;
+        let session = wired.engine.open(Open::Resume(id), RunMode::Analysis).await?;
+        Ok(session.note(Noted::Discarded { name: card.name.clone() }).await?)
+    })
 }

@@ -288,6 +288,7 @@ impl Work {
             clock: parts.clock.clone(),
             cancel: self.outlet.control.stop.clone(),
             yes: self.yes,
+            told_lost: Mutex::default(),
             told_keys: Mutex::default(),
         }
     }

@@ -6,11 +6,23 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::Outlet;
-use windlass_core::workspace::{Changes, Landing, Transaction, WorkspaceErrorKind};
+use windlass_core::workspace::{Change, Changes, Landing, Transaction, WorkspaceErrorKind};
 
 use super::drive::{Ended, Traces, Work};
 use super::judging::{broken, named};
 use crate::run::Halt;
+
+/// So many removed files are worth a question when they are most of the tree.
+const MANY: usize = 5;
+
+/// A run that removes all or most of the tree has gone wrong more often than it was asked to.
+fn clears_out(changes: &Changes) -> Option<(String, String)> {
+    let before = changes.files_before?;
+    let removed = changes.files.iter().filter(|change| change.change == Change::Deleted).count();
+    let most = removed >= MANY && removed.saturating_mul(2) > before;
+    (removed > 0 && (removed >= before || most))
+        .then(|| (".".to_owned(), format!("it removes {removed} of {before} files")))
+}
 
 impl Work {
     pub(super) async fn land_or_keep(
@@ -85,7 +97,8 @@ impl Work {
         let barred = changes.files.iter().filter_map(|change| match bar_at_landing(&change.path, &prompt, &exposed)? {
             Bar::Person(why) | Bar::Never(why) => Some((change.path.clone(), why)),
         });
-        let paths: Vec<(String, String)> = barred.collect();
+        let mut paths: Vec<(String, String)> = barred.collect();
+        paths.extend(clears_out(changes));
         if paths.is_empty() {
             return Ok(());
         }

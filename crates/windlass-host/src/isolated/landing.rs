@@ -151,6 +151,7 @@ impl Work {
         let args = [
             "diff",
             "--no-index",
+            "--no-renames",
             "--binary",
             "--no-ext-diff",
             "--no-textconv",

@@ -32,6 +32,28 @@ pub(super) struct Survey {
     pub(super) foreign: Vec<PathBuf>,
     /// Directories that cannot be read.
     pub(super) closed: Vec<PathBuf>,
+    /// The moment it is about, where that is not the one of the walk.
+    moment: Option<Moment>,
+}
+
+/// A moment by the clock that file systems take their times from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(i64, i64);
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        #[cfg(target_os = "linux")]
+        let clock = rustix::time::ClockId::RealtimeCoarse;
+        #[cfg(not(target_os = "linux"))]
+        let clock = rustix::time::ClockId::Realtime;
+        let now = rustix::time::clock_gettime(clock);
+        Self(now.tv_sec, now.tv_nsec)
+    }
+
+    /// Whether a file was changed then or later.
+    fn is_before(self, stat: &rustix::fs::Stat) -> bool {
+        self <= Self(stat.st_ctime, stat.st_ctime_nsec.cast_signed())
+    }
 }
 
 /// The names of one directory one after the other, and where each ends.
@@ -50,6 +72,9 @@ pub(super) struct Print {
 }
 
 impl Print {
+    /// The record of no file.
+    const NEVER: Self = Self { key: 0, mode: 0 };
+
     pub(super) fn of(stat: &rustix::fs::Stat) -> Self {
         let nanos = |sec: i64, nsec: u64| sec.wrapping_mul(1_000_000_000).wrapping_add(nsec.cast_signed());
         let (changed, written) = (nanos(stat.st_ctime, stat.st_ctime_nsec), nanos(stat.st_mtime, stat.st_mtime_nsec));
@@ -85,16 +110,23 @@ impl Dir {
 impl Survey {
     /// Walks the source files below a root. A walk that is told to stop is cut.
     pub(super) fn of(root: &Root, cancel: &CancellationToken) -> Self {
-        Self::walk(root, cancel, Some(Sieve::at_top(root)))
+        Self::default().walk(root, cancel, Some(Sieve::at_top(root)))
+    }
+
+    /// The same for the tree as it was at a moment that has passed: a file that was changed since then is recorded as
+    /// nothing that it could ever be.
+    pub(super) fn as_of(moment: Moment, root: &Root, cancel: &CancellationToken) -> Self {
+        let survey = Self { moment: Some(moment), ..Self::default() };
+        survey.walk(root, cancel, Some(Sieve::at_top(root)))
     }
 
     /// Walks all files below a root but git's own.
     pub(super) fn of_everything(root: &Root) -> Self {
-        Self::walk(root, &CancellationToken::new(), None)
+        Self::default().walk(root, &CancellationToken::new(), None)
     }
 
-    fn walk(root: &Root, cancel: &CancellationToken, sieve: Option<Sieve>) -> Self {
-        let mut survey = Self::default();
+    fn walk(self, root: &Root, cancel: &CancellationToken, sieve: Option<Sieve>) -> Self {
+        let mut survey = self;
         let mut open = vec![(PathBuf::new(), sieve)];
         while let Some((path, sieve)) = open.pop() {
             if cancel.is_cancelled() || survey.files >= MAX_FILES {
@@ -140,7 +172,8 @@ impl Survey {
             }
             dir.names.extend_from_slice(name.as_bytes());
             let end = u32::try_from(dir.names.len()).unwrap_or(u32::MAX);
-            dir.files.push((end, Print::of(&stat)));
+            let young = self.moment.is_some_and(|moment| moment.is_before(&stat));
+            dir.files.push((end, if young { Print::NEVER } else { Print::of(&stat) }));
             self.files += 1;
         }
         if !dir.files.is_empty() {

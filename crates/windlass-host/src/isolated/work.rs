@@ -17,7 +17,7 @@ use super::live::{Behind, Live};
 use super::shelf::Slot;
 use super::shown::{self, lossy};
 use super::sources::is_source;
-use super::survey::{Print, Survey};
+use super::survey::{Moment, Print, Survey};
 use super::user_git::UserGit;
 use super::{Desk, copied, isolation, shelf_error};
 use crate::exec::HostProcesses;
@@ -95,7 +95,7 @@ impl Work {
             .map_err(|too_large| isolation(format!("no layer can be had: {why}; and {too_large}")))?;
         let tree = slot.folder("tree").map_err(shelf_error)?;
         // What the copy is relative to is known before a byte of it is read.
-        let survey = Survey::of(&desk.root, &CancellationToken::new());
+        let survey = Survey::as_of(Moment::now(), &desk.root, &CancellationToken::new());
         let copied = copied::copy(&desk.root, &tree).map_err(isolation)?;
         slot.card.strategy = if copied.shared { "reflink" } else { "copy" }.to_owned();
         let own = Root::open(&tree).map_err(|err| isolation(err.to_string()))?;
@@ -188,15 +188,17 @@ impl Work {
 
     /// Starts the walk that tells what the copy is relative to.
     fn look_around(&self) {
+        // From here on the run sees the tree: what is changed later, also while the walk goes on, is somebody else's.
+        let moment = Moment::now();
         let (root, dir, stop) = (Arc::clone(&self.base), self.dir.clone(), self.stop.clone());
         let walk = move || {
-            let survey = Survey::of(&root, &stop);
+            let survey = Survey::as_of(moment, &root, &stop);
             write_survey(&dir, "survey", &survey);
             survey
         };
         *self.baseline() = match std::thread::Builder::new().name("windlass-survey".into()).spawn(walk) {
             Ok(walking) => Baseline::Coming(walking),
-            Err(_) => Baseline::Known(Arc::new(Survey::of(&self.base, &self.stop))),
+            Err(_) => Baseline::Known(Arc::new(Survey::as_of(moment, &self.base, &self.stop))),
         };
     }
 
@@ -343,7 +345,8 @@ impl Work {
         known.retain(|path, _| paths.contains(path.as_str()));
         lock(&self.cache).shown = known;
         let tree_hash = Some(self.hash_of(&changed.swaps));
-        Ok(Changes { files, tree_hash, left: changed.left, cannot: changed.cannot })
+        let files_before = self.survey().map(|survey| survey.files);
+        Ok(Changes { files, tree_hash, left: changed.left, cannot: changed.cannot, files_before })
     }
 
     pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {

@@ -1,0 +1,293 @@
+//! Isolated runs through the binary: fail, fix, land, keep, resume, undo, and being killed at any moment.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::place::{Output, Place};
+
+/// A repository with a test that `check.sh` runs.
+fn project() -> Place {
+    let place = Place::new();
+    place.write("check.sh", "grep -q good value.txt || { echo 'value.txt:1: it is not good'; exit 1; }\n");
+    place.write("value.txt", "bad\n");
+    place.write("other.txt", "other\n");
+    git(&place, &["init", "-qb", "main"]);
+    git(&place, &["add", "-A"]);
+    git(&place, &["commit", "-qm", "one"]);
+    place
+}
+
+fn git(place: &Place, args: &[&str]) -> String {
+    let mut command = std::process::Command::new("git");
+    command.args(["-c", "user.name=n", "-c", "user.email=e"]).args(args);
+    let done = command.current_dir(place.work()).env("HOME", place.home()).output().unwrap();
+    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).trim().to_owned()
+}
+
+fn run(place: &Place, script: &str, more: &[&str]) -> Output {
+    let script = place.script(script);
+    let mut args = vec!["run", "--script", script.as_str(), "make it good"];
+    args.extend_from_slice(more);
+    place.run(&args)
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.out).unwrap_or_else(|err| panic!("{err}: {} {}", output.out, output.err))
+}
+
+fn write_step(path: &str, text: &str) -> String {
+    format!("[[step]]\ncalls = [{{ name = \"write_file\", args = {{ path = \"{path}\", content = \"{text}\" }} }}]\n")
+}
+
+const DONE: &str = "[[step]]\ntext = \"done\"\n";
+const CHECK: &[&str] = &["--validate", "sh check.sh", "--json"];
+
+#[test]
+fn bad_then_good_takes_two_tries_and_lands() {
+    let place = project();
+    place.write("value.txt", "bad\n2\n3\n");
+    let expect = "[[step]]\nexpect_new = [\"value.txt:1: it is not good\", \"make it good\"]\n";
+    let fix = "calls = [{ name = \"write_file\", args = { path = \"value.txt\", content = \"good\\n2\\n3\\n\" } }]\n";
+    let script = format!("{}{DONE}{expect}{fix}{DONE}", write_step("value.txt", "worse\\n"));
+    let result = run(&place, &script, CHECK);
+    assert_eq!(result.code, 0, "{}", result.err);
+    let result = json(&result);
+    assert_eq!((&result["iterations"], &result["status"]), (&2.into(), &"completed".into()));
+    assert_eq!(result["landed"]["files"], serde_json::json!(["value.txt"]));
+    assert_eq!(result["evidence"][1]["proof"]["command"], "sh check.sh");
+    assert_eq!(result["evidence"][1]["tree_hash"], result["landed"]["tree_hash"]);
+    assert_eq!(place.read("value.txt"), "good\n2\n3\n");
+    // All of it can be taken back, and done again, with what was written since.
+    place.write("value.txt", "good\n2\n3\nmine\n");
+    assert_eq!(place.run(&["undo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "bad\n2\n3\nmine\n");
+    assert_eq!(place.run(&["redo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "good\n2\n3\nmine\n");
+    let kinds: Vec<String> = place.log().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect();
+    assert!(kinds.ends_with(&["undone".into(), "redone".into()]), "{kinds:?}");
+}
+
+#[test]
+fn what_does_not_pass_is_kept_shown_resumed_and_landed() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\\n"));
+    let failed = run(&place, &script, CHECK);
+    assert_eq!(failed.code, 3, "{}", failed.err);
+    let failed = json(&failed);
+    let name = failed["transaction"].as_str().unwrap().to_owned();
+    assert!(failed["outcome"]["detail"].as_str().unwrap().contains("nothing improved"), "{failed}");
+    assert_eq!(place.read("value.txt"), "bad\n");
+
+    let status = json(&place.run(&["status", "--json"]));
+    assert_eq!((&status["kept"][0]["name"], &status["kept"][0]["files"]), (&name.clone().into(), &1.into()));
+    let diff = place.run(&["diff", &name]);
+    assert!(diff.out.contains("-bad") && diff.out.contains("+worse"), "{}", diff.out);
+    assert!(json(&place.run(&["diff", "--json"]))["tree_hash"].is_string());
+    let refused = place.run(&["land", &name, "--validate", "sh check.sh"]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert_eq!(place.read("value.txt"), "bad\n");
+
+    let script = place.script(&format!("{}{DONE}", write_step("value.txt", "good\\n")));
+    let resumed = place.run(&["resume", &name, "--script", &script, "--validate", "sh check.sh", "--json"]);
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    assert_eq!(place.read("value.txt"), "good\n");
+    assert!(place.run(&["status"]).out.contains("no kept runs"));
+    assert_eq!(place.run(&["discard", &name, "--yes"]).code, 2, "it is not there any more");
+    assert_eq!(place.sessions().len(), 1, "all of it is one session");
+}
+
+#[test]
+fn a_kept_run_lands_by_order_or_is_thrown_away() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "fine\\n"));
+    let name = json(&run(&place, &script, CHECK))["transaction"].as_str().unwrap().to_owned();
+    let landed = place.run(&["land", "--validate", "grep -q fine value.txt"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert!(landed.err.contains("landed 1 file"), "{}", landed.err);
+    assert_eq!(place.read("value.txt"), "fine\n");
+    assert_eq!(place.run(&["diff", &name]).code, 2);
+
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\\n"));
+    let name = json(&run(&place, &script, CHECK))["transaction"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(&["discard", &name]).code, 5, "it is asked first");
+    assert_eq!(place.run(&["discard", &name, "--yes"]).code, 0);
+    assert!(place.run(&["status"]).out.contains("no kept runs"));
+    let last = place.log().pop().unwrap();
+    assert_eq!((&last["kind"], &last["name"]), (&"discarded".into(), &name.into()));
+    for bad in ["../x", "nobody-home-1"] {
+        assert_eq!(place.run(&["diff", bad]).code, 2);
+    }
+}
+
+#[test]
+fn a_limit_keeps_the_work_and_resume_goes_on_with_it() {
+    let place = project();
+    let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    let stopped = run(&place, &script, &["--max-steps", "1", "--json"]);
+    assert_eq!(stopped.code, 4, "{}", stopped.err);
+    let stopped = json(&stopped);
+    assert_eq!((&stopped["exceeded"], &stopped["limits"]["steps"]), (&"steps".into(), &1.into()));
+    let name = stopped["transaction"].as_str().unwrap();
+    let script = place.script(DONE);
+    let resumed = place.run(&["resume", name, "--script", &script, "--validate", "sh check.sh"]);
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    assert_eq!(place.read("value.txt"), "good\n");
+}
+
+#[test]
+fn changed_judges_and_forbidden_paths_do_not_slip_through() {
+    let cheat = format!("{}{DONE}{DONE}", write_step("check.sh", "exit 0\\n"));
+    let place = project();
+    let result = run(&place, &cheat, &["--validate", "sh check.sh", "--json"]);
+    assert_eq!(result.code, 0, "a changed judge is listed, and no more: {}", result.err);
+    assert_eq!(json(&result)["judge_changed"], serde_json::json!(["check.sh"]));
+    let place = project();
+    let result = run(&place, &cheat, &["--validate", "sh check.sh", "--strict-judge", "--json"]);
+    assert_eq!(result.code, 3, "{}", result.err);
+    let place = project();
+    place.write(".windlass/config.toml", "validate.protect = [\"check.sh\"]\n");
+    git(&place, &["add", "-A"]);
+    git(&place, &["commit", "-qm", "protect"]);
+    let result = run(&place, &cheat, CHECK);
+    assert_eq!(result.code, 3, "the judge of before judges: {}", result.err);
+    let place = project();
+    let result = run(&place, &cheat, &["--validate", "none", "--write-path", "value.txt", "--json"]);
+    assert_eq!(result.code, 3, "{}", result.err);
+    assert!(json(&result)["outcome"]["detail"].as_str().unwrap().contains("check.sh: only the allowed paths"));
+}
+
+#[test]
+fn nothing_changed_fails_and_may_be_allowed() {
+    let place = project();
+    let result = run(&place, DONE, &["--json"]);
+    assert_eq!((result.code, json(&result)["outcome"]["reason"].clone()), (1, "no_changes".into()));
+    assert_eq!(run(&place, DONE, &["--allow-no-changes"]).code, 0);
+    assert!(place.run(&["status"]).out.contains("no kept runs"));
+}
+
+#[test]
+fn broken_syntax_goes_back_with_its_line() {
+    let place = project();
+    let script = format!(
+        "{}{DONE}[[step]]\nexpect_new = [\"tool.py:1:\"]\n{}{DONE}",
+        write_step("tool.py", "def f(:\\n"),
+        write_step("tool.py", "def f(): pass\\n").trim_start_matches("[[step]]\n"),
+    );
+    let result = run(&place, &script, &["--json"]);
+    assert_eq!(result.code, 0, "{}", result.err);
+    assert_eq!(json(&result)["iterations"], 2);
+}
+
+#[test]
+fn validators_that_are_wrong_are_said_before_anything_starts() {
+    let place = project();
+    place.write(".windlass/config.toml", "");
+    let config = place.home().join(".config/windlass/config.toml");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let check = |text: &str, code: i32, says: &str| {
+        std::fs::write(&config, text).unwrap();
+        let output = run(&place, &DONE.repeat(3), &["--allow-no-changes"]);
+        assert!(output.code == code && output.err.contains(says), "{text}: {} {}", output.code, output.err);
+    };
+    check("validate.chain = [\"syntex\"]\n", 2, "did you mean `syntax`?");
+    check("[validators.own]\ncommand = \"true\"\ncustom = \"true\"\n", 2, "both `command` and `custom`");
+    check("[validators.own]\ncommand = \"true\"\ntimeout_s = 0\n", 2, "timeout_s");
+    check("[validators.own]\ncomand = \"true\"\n", 2, "did you mean");
+    check("validate.chain = [\"own\"]\n[validators.own]\ncommand = \"false\"\n", 3, "own");
+    check("validate.chain = [\"own\"]\n[validators.own]\ncommand = \"no-such-program\"\n", 3, "no-such-program");
+    check("validate.chain = [\"own\"]\n[validators.own]\ncommand = \"sleep 60\"\ntimeout_s = 1\n", 3, "1 second");
+    check("validate.chain = [\"own\"]\n[validators.own]\ncommand = \"yes\"\ntimeout_s = 1\n", 3, "own");
+    check("validate.chain = [\"own\"]\n[validators.own]\ncustom = \"echo hello\"\n", 3, "JSON");
+    let lies = "validate.chain = [\"own\"]\n[validators.own]\ncustom = '''echo '{\"verdict\":\"pass\"}'; exit 1'''\n";
+    check(lies, 3, "own");
+    let passes =
+        "validate.chain = [\"own\"]\n[validators.own]\ncustom = '''cat >/dev/null; echo '{\"verdict\":\"pass\"}' '''\n";
+    check(passes, 0, "");
+    let output = run(&place, DONE, &["--validate", "none", "--validate", "true"]);
+    assert_eq!(output.code, 2, "{}", output.err);
+}
+
+#[test]
+fn a_run_that_clears_the_tree_out_needs_a_person() {
+    let place = project();
+    let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git rm -rfq . && git clean -fdxq\" } }]\n";
+    let result = run(&place, &format!("{script}{DONE}"), &["--validate", "none", "--on-ask", "deny", "--json"]);
+    assert_eq!(result.code, 1, "{}", result.err);
+    assert!(json(&result)["outcome"]["reason"] == "policy" && place.read("value.txt") == "bad\n");
+}
+
+#[test]
+fn isolation_without_a_sandbox_is_refused() {
+    let place = project();
+    let result = run(&place, DONE, &["--sandbox", "full"]);
+    assert_eq!(result.code, 8, "{}", result.err);
+    assert!(result.err.contains("--in-place"), "{}", result.err);
+}
+
+#[test]
+fn in_place_work_is_undone_call_by_call() {
+    let place = project();
+    let bash = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo two > value.txt; rm other.txt; echo n > new.txt\" } }]\n";
+    let script = format!("{}{bash}{DONE}", write_step("value.txt", "one\\n"));
+    let output = place.play(&script, &["--yes", "--approval", "auto"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!((place.read("value.txt"), place.read("new.txt")), ("two\n".into(), "n\n".into()));
+    let call = place.log().into_iter().find(|event| event["command"].is_string()).unwrap()["call"].clone();
+    let preview = place.run(&["undo", "--call", call.as_str().unwrap(), "--preview"]);
+    assert!(preview.out.contains("+one") && place.read("value.txt") == "two\n", "{}", preview.out);
+    assert_eq!(place.run(&["undo", "--call", call.as_str().unwrap()]).code, 0);
+    assert_eq!((place.read("value.txt"), place.read("other.txt")), ("one\n".into(), "other\n".into()));
+    assert!(!place.work().join("new.txt").exists());
+    assert_eq!(place.run(&["undo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "bad\n");
+    assert_eq!(place.run(&["redo"]).code, 0);
+    assert_eq!(place.run(&["redo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "two\n");
+    // What was written over since, on the same lines, is a conflict that changes nothing.
+    place.write("value.txt", "three\n");
+    let output = place.run(&["undo"]);
+    assert!(output.code == 1 && output.err.contains("value.txt"), "{}", output.err);
+    assert_eq!((place.read("value.txt"), place.read("new.txt")), ("three\n".into(), "n\n".into()));
+    assert_eq!(place.run(&["undo", "--partly"]).code, 0);
+    assert_eq!((place.read("value.txt"), place.read("other.txt")), ("three\n".into(), "other\n".into()));
+    assert_eq!(place.run(&["undo", "--run", "nonsense!"]).code, 2);
+}
+
+/// Kills the run after its n-th event, for every n until it ends by itself: the tree is the old one or the new one,
+/// whatever the next command has to mend.
+#[test]
+fn killed_at_every_event_the_tree_is_old_or_new() {
+    let bash = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"rm other.txt; echo x > new.txt; git add -A\" } }]\n";
+    let script = format!("{}{bash}{DONE}", write_step("value.txt", "good\\n"));
+    for after in 1.. {
+        let place = project();
+        let path = place.script(&script);
+        let args = ["run", "--script", &path, "go", "-o", "stream-json", "--validate", "sh check.sh"];
+        let mut child =
+            place.command(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut seen = 0;
+        while seen < after && lines.next().is_some_and(|line| line.is_ok()) {
+            seen += 1;
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        assert_eq!(place.run(&["status"]).code, 0);
+        let (value, other, new) = ["value.txt", "other.txt", "new.txt"].map(|name| place.work().join(name)).into();
+        let (value, new) = (std::fs::read_to_string(value).unwrap(), new.exists());
+        match (value.as_str(), other.exists(), new) {
+            ("bad\n", true, false) | ("good\n", false, true) => {}
+            between => panic!("between old and new after event {after}: {between:?}"),
+        }
+        let left = std::fs::read_dir(place.work()).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(left.iter().all(|name| !name.starts_with(".windlass")), "{left:?}");
+        if seen < after {
+            assert!(after > 10, "the run ended after {seen} events");
+            break;
+        }
+    }
+}

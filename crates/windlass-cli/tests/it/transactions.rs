@@ -1,0 +1,654 @@
+//! Copies of real trees in the real sandbox, step by step: what a run does to its copy, what a person does meanwhile,
+//! and what lands of both.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::CancellationToken;
+use windlass_core::clock::Timestamp;
+use windlass_core::id::{RunId, SessionId};
+use windlass_core::workspace::*;
+use windlass_host::exec::child_env;
+use windlass_host::isolated::{Shelf, Transactions, recover_landings};
+use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::transaction::InPlace;
+use windlass_host::workspace::Root;
+
+use crate::place::BINARY;
+
+/// A workspace, a home and a data folder that exist for one test.
+struct Lab {
+    dir: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let lab = Self { dir: tempfile::tempdir().unwrap() };
+        for name in ["home", "work"] {
+            std::fs::create_dir(lab.dir.path().join(name)).unwrap();
+        }
+        for (name, text) in files {
+            lab.write(name, text);
+        }
+        lab
+    }
+
+    /// The same in a repository with one commit.
+    fn committed(files: &[(&str, &str)]) -> Self {
+        let lab = Self::new(files);
+        lab.git(&["init", "-qb", "main"]);
+        lab.git(&["add", "-A"]);
+        lab.git(&["commit", "-qm", "one"]);
+        lab
+    }
+
+    fn work(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join("work")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join("data")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.work().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.work().join(name)).unwrap()
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        git_in(&self.work(), args)
+    }
+
+    fn transactions(&self) -> Transactions {
+        self.transactions_at(&self.work())
+    }
+
+    fn transactions_at(&self, work: &Path) -> Transactions {
+        let home = self.dir.path().canonicalize().unwrap().join("home");
+        let vars = [("PATH".into(), std::env::var_os("PATH").unwrap()), ("HOME".into(), home.clone().into_os_string())];
+        let env = child_env(vars, &[]);
+        let root = Arc::new(Root::open(work).unwrap());
+        let plan = SandboxPlan {
+            root: work.to_owned(),
+            home: Some(home),
+            own: vec![self.data()],
+            data_dir: self.data(),
+            level: Level::WorkspaceWrite,
+            net: NetPolicy::Off,
+            read: Vec::new(),
+            write: Vec::new(),
+            hidden: Vec::new(),
+            limits: Limits::default(),
+            accept_landlock: false,
+        };
+        let helper = Helper { program: BINARY.into(), args: vec!["__sandbox-helper".into()] };
+        let sandbox = Arc::new(Sandbox::new(plan, helper, env.clone()));
+        let in_place = InPlace::new(root.clone(), env.clone());
+        let shelf = Shelf::new(self.data().join("transactions"));
+        Transactions::new(in_place, root, env, shelf, self.data().join("undo")).unwrap().sandboxed(sandbox)
+    }
+
+    async fn open(&self) -> Run {
+        Run(self.try_open(&self.transactions(), None).await.unwrap())
+    }
+
+    async fn reopen(&self, name: &str) -> Run {
+        Run(self.try_open(&self.transactions(), Some(name)).await.unwrap())
+    }
+
+    async fn try_open(&self, all: &Transactions, kept: Option<&str>) -> Result<Box<dyn Transaction>, WorkspaceError> {
+        let (session, run) = (SessionId::fresh(Timestamp::from_millis(0), 1), RunId::nth(1));
+        all.open(Opening { session: &session, run: &run, how: Isolation::Isolated, kept }).await
+    }
+
+    /// Everything below the workspace but git's own files: bytes, modes and link targets.
+    fn tree(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+        tree_of(&self.work())
+    }
+}
+
+fn git_in(dir: &Path, args: &[&str]) -> String {
+    let mut command = std::process::Command::new("git");
+    command.args(["-c", "user.name=n", "-c", "user.email=e", "-c", "protocol.file.allow=always"]);
+    command.args(args).current_dir(dir).env("HOME", dir);
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).trim().to_owned()
+}
+
+fn tree_of(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut tree = BTreeMap::new();
+    let mut open = vec![top.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let about = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(top).unwrap().to_owned();
+            if name == Path::new(".git") {
+                continue;
+            }
+            let bytes = if about.is_symlink() {
+                path.read_link().unwrap().as_os_str().as_bytes().to_vec()
+            } else if about.is_file() {
+                std::fs::read(&path).unwrap()
+            } else {
+                if about.is_dir() {
+                    open.push(path.clone());
+                }
+                Vec::new()
+            };
+            tree.insert(name, (about.permissions().mode(), bytes));
+        }
+    }
+    tree
+}
+
+struct Run(Box<dyn Transaction>);
+
+impl Run {
+    async fn sh(&self, line: &str) -> String {
+        let (code, output) = self.try_sh(line).await;
+        assert_eq!(code, 0, "{line}: {output}");
+        output
+    }
+
+    async fn try_sh(&self, line: &str) -> (i32, String) {
+        let command = Command {
+            line: line.into(),
+            workdir: String::new(),
+            timeout: Duration::from_secs(60),
+            keep: 100_000,
+            input: None,
+            looks: false,
+        };
+        let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
+        let finished = self.0.processes().run(command, watch).await.unwrap();
+        match finished.end {
+            ProcessEnd::Exited { code } => (code, finished.output),
+            other => panic!("{line}: {other:?}: {}", finished.output),
+        }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        self.0.files().write(path, text.as_bytes()).unwrap();
+    }
+
+    /// One line for each change: `M a.txt`.
+    async fn changes(&self) -> Vec<String> {
+        let changes = self.0.changes().await.unwrap();
+        let line = |change: &FileChange| {
+            let sign = match &change.change {
+                Change::Created => "C".to_owned(),
+                Change::Modified => "M".to_owned(),
+                Change::Deleted => "D".to_owned(),
+                Change::MovedFrom(from) => format!("R {from}"),
+            };
+            format!("{sign} {}", change.path)
+        };
+        changes.files.iter().map(line).collect()
+    }
+
+    async fn land(self) -> Result<Landed, WorkspaceError> {
+        self.land_to(LandTo::Tree).await
+    }
+
+    async fn land_to(self, to: LandTo) -> Result<Landed, WorkspaceError> {
+        self.0.freeze().await.unwrap();
+        let tree_hash = self.0.changes().await.unwrap().tree_hash;
+        let landed = self.0.land(&Landing { tree_hash, to }).await;
+        match &landed {
+            Ok(_) => self.0.discard().await.unwrap(),
+            Err(_) => drop(self.0.keep().await.unwrap()),
+        }
+        landed
+    }
+
+    async fn keep(self) -> String {
+        self.0.keep().await.unwrap().unwrap()
+    }
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
+    ("sub/b.txt", "b\n"),
+    ("sub/deep/c.txt", "c\n"),
+    ("gone.txt", "gone\n"),
+    (".gitignore", "out/\n*.o\n"),
+];
+
+#[tokio::test]
+async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
+    let lab = Lab::committed(FILES);
+    let before = lab.tree();
+    let run = lab.open().await;
+    assert_eq!(run.0.terms().strategy, "overlay");
+    assert!(run.sh("pwd").await.trim() == lab.work().to_str().unwrap(), "at the same path");
+    run.write("new/file.txt", "new\n");
+    run.sh(
+        "printf '10\\n' >> a.txt && chmod 755 sub/b.txt && ln -s ../a.txt sub/link && rm gone.txt && mv sub/deep moved \
+         && mkdir -p out && echo o > out/x.o && cat new/file.txt",
+    )
+    .await;
+    assert_eq!(lab.tree(), before, "nothing has reached the tree");
+    let expect = ["M a.txt", "D gone.txt", "R sub/deep/c.txt moved/c.txt", "C new/file.txt", "M sub/b.txt"];
+    let mut all = run.changes().await;
+    all.retain(|line| line != "D sub/deep/c.txt" && line != "C sub/link");
+    assert_eq!(all, expect);
+    let landed = run.land().await.unwrap();
+    assert_eq!(landed.left, ["out"]);
+    assert_eq!(lab.read("a.txt"), "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
+    assert_eq!(lab.read("moved/c.txt"), "c\n");
+    let mode = std::fs::metadata(lab.work().join("sub/b.txt")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    assert_eq!(std::fs::read_link(lab.work().join("sub/link")).unwrap(), Path::new("../a.txt"));
+    for gone in ["gone.txt", "sub/deep", "out"] {
+        assert!(!lab.work().join(gone).exists(), "{gone}");
+    }
+    let left: Vec<_> = std::fs::read_dir(lab.data().join("transactions")).unwrap().collect();
+    assert!(left.is_empty(), "the copy is gone");
+}
+
+#[tokio::test]
+async fn whatever_commands_do_the_tree_stays_byte_for_byte() {
+    let lab = Lab::committed(FILES);
+    lab.write("a.txt", "not committed\n");
+    lab.write("untracked.txt", "mine\n");
+    lab.write("out/x.o", "built\n");
+    let (before, head) = (lab.tree(), lab.git(&["rev-parse", "HEAD"]));
+    let run = lab.open().await;
+    let top = lab.work();
+    let top = top.to_str().unwrap();
+    for line in [
+        "git reset --hard -q && git clean -fdxq && test ! -e untracked.txt",
+        "rm -rf ./* ./.??*; test -z \"$(ls -A | grep -v '^.git$')\"",
+        &format!("cd / && rm -rf {top}/* {top}/.[a-z]*; true"),
+        "rm -rf . 2>/dev/null; true",
+        "git init -q . 2>/dev/null; git checkout --orphan x 2>/dev/null; true",
+        "mkdir -p sub && mkfifo sub/pipe && chmod 000 sub; true",
+    ] {
+        run.try_sh(line).await;
+        assert_eq!(lab.tree(), before, "{line}");
+    }
+    let name = run.keep().await;
+    assert_eq!((lab.tree(), lab.git(&["rev-parse", "HEAD"])), (before, head));
+    assert!(lab.git(&["status", "--short"]).contains("a.txt"));
+    lab.reopen(&name).await.0.discard().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_person_changes_elsewhere_is_seen_and_taken_in() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.write("a.txt", "run\n");
+    assert!(run.0.moved().await.unwrap().is_empty());
+    lab.write("sub/b.txt", "mine\n");
+    lab.write("mine.txt", "new\n");
+    std::fs::remove_file(lab.work().join("gone.txt")).unwrap();
+    lab.write("out/y.o", "ignored\n");
+    assert_eq!(run.0.moved().await.unwrap(), ["gone.txt", "mine.txt", "sub/b.txt"]);
+    let hash = run.0.changes().await.unwrap().tree_hash;
+    run.0.catch_up().await.unwrap();
+    assert_eq!(
+        run.sh("cat sub/b.txt mine.txt; ls gone.txt 2>&1 || true").await.lines().take(2).collect::<Vec<_>>(),
+        ["mine", "new"]
+    );
+    assert!(run.0.moved().await.unwrap().is_empty());
+    assert_ne!(run.0.changes().await.unwrap().tree_hash, hash, "it is another tree now, so evidence is void");
+    assert_eq!(run.changes().await, ["M a.txt"]);
+    run.land().await.unwrap();
+    assert_eq!((lab.read("a.txt"), lab.read("sub/b.txt")), ("run\n".into(), "mine\n".into()));
+}
+
+#[tokio::test]
+async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
+    // By the file tools, which saw what was there.
+    let lab = Lab::new(FILES);
+    let run = lab.open().await;
+    run.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\nnine\n");
+    lab.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    run.0.catch_up().await.unwrap();
+    run.land().await.unwrap();
+    assert_eq!(lab.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\nnine\n");
+    // By a command: git has what was there.
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("sed -i s/9/nine/ a.txt").await;
+    lab.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    run.0.catch_up().await.unwrap();
+    run.land().await.unwrap();
+    assert_eq!(lab.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\nnine\n");
+    // By a command, and nobody knows what was there: never a guess.
+    let lab = Lab::new(FILES);
+    let run = lab.open().await;
+    run.sh("sed -i s/9/nine/ a.txt").await;
+    lab.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    let err = run.0.catch_up().await.unwrap_err();
+    assert_eq!(err.kind, WorkspaceErrorKind::Conflict);
+    assert!(err.message.contains("a.txt: both changed it, and what was there before is not known"), "{err}");
+    let err = run.land().await.unwrap_err();
+    assert!(err.kind == WorkspaceErrorKind::Conflict && err.message.contains("a.txt"), "{err}");
+    assert_eq!(lab.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\n9\n", "theirs stays");
+    // The same lines.
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.write("a.txt", "run\n");
+    lab.write("a.txt", "mine\n");
+    let err = run.0.catch_up().await.unwrap_err();
+    assert!(err.message.contains("a.txt: both changed the same lines"), "{err}");
+    // One removed what the other changed.
+    run.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    run.write("sub/b.txt", "run\n");
+    lab.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    std::fs::remove_file(lab.work().join("sub/b.txt")).unwrap();
+    let err = run.0.catch_up().await.unwrap_err();
+    assert!(err.message.contains("sub/b.txt: you removed it, and the run changed it"), "{err}");
+}
+
+#[tokio::test]
+async fn what_was_judged_is_what_lands() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.write("a.txt", "judged\n");
+    let tree_hash = run.0.changes().await.unwrap().tree_hash;
+    run.sh("mkdir -p out && echo 1 > out/x").await;
+    assert_eq!(run.0.changes().await.unwrap().tree_hash, tree_hash, "build outputs do not matter");
+    run.write("a.txt", "another\n");
+    let err = run.0.land(&Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree }).await.unwrap_err();
+    assert_eq!(err.kind, WorkspaceErrorKind::Stale);
+    run.write("a.txt", "judged\n");
+    run.0.land(&Landing { tree_hash, to: LandTo::Tree }).await.unwrap();
+    assert_eq!(lab.read("a.txt"), "judged\n");
+}
+
+#[tokio::test]
+async fn a_kept_copy_is_opened_again_and_lands_later() {
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.write("a.txt", "kept\n");
+    run.sh("rm gone.txt; mkdir -p out; echo x > out/x").await;
+    let name = run.keep().await;
+    lab.write("sub/b.txt", "later\n");
+    let run = lab.reopen(&name).await;
+    assert_eq!(run.0.name(), Some(name.as_str()));
+    assert_eq!(run.changes().await, ["M a.txt", "D gone.txt"]);
+    assert_eq!(run.sh("cat out/x").await, "x\n", "what was built is still there");
+    assert_eq!(run.0.moved().await.unwrap(), ["sub/b.txt"]);
+    run.0.catch_up().await.unwrap();
+    run.land().await.unwrap();
+    assert_eq!((lab.read("a.txt"), lab.read("sub/b.txt")), ("kept\n".into(), "later\n".into()));
+    let err = lab.try_open(&lab.transactions(), Some(&name)).await.err().unwrap();
+    assert!(err.message.contains("windlass status"), "{err}");
+}
+
+#[tokio::test]
+async fn a_copy_whose_process_died_early_takes_nothing_for_granted() {
+    let lab = Lab::new(FILES);
+    let run = lab.open().await;
+    run.sh("echo run > a.txt").await;
+    let name = run.keep().await;
+    std::fs::remove_file(lab.data().join("transactions").join(&name).join("survey")).unwrap();
+    lab.write("a.txt", "mine\n");
+    let run = lab.reopen(&name).await;
+    assert_eq!(run.0.moved().await.unwrap(), ["a.txt"]);
+    assert!(run.0.catch_up().await.is_err());
+    assert!(run.land().await.is_err());
+    assert_eq!(lab.read("a.txt"), "mine\n");
+}
+
+#[tokio::test]
+async fn judges_are_set_aside_and_come_back_also_after_a_crash() {
+    let lab = Lab::committed(&[("tests/t.sh", "exit 1\n"), ("src.txt", "s\n")]);
+    let run = lab.open().await;
+    run.sh("printf 'exit 0\\n' > tests/t.sh && chmod 755 tests/t.sh && echo 'exit 0' > tests/new.sh").await;
+    let hash = run.0.changes().await.unwrap().tree_hash;
+    let paths = ["tests/t.sh".to_owned(), "tests/new.sh".to_owned()];
+    run.0.set_aside(&paths).await.unwrap();
+    assert_eq!(run.try_sh("sh tests/t.sh").await.0, 1, "the test of before judges");
+    assert_eq!(run.try_sh("test -e tests/new.sh").await.0, 1);
+    run.0.put_back().await.unwrap();
+    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "modes and all");
+    run.0.set_aside(&paths).await.unwrap();
+    let name = run.keep().await;
+    let run = lab.reopen(&name).await;
+    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "keeping puts them back");
+    run.0.set_aside(&paths).await.unwrap();
+    drop(run);
+    let run = lab.reopen(&name).await;
+    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "so does the next one to open it");
+    assert_eq!(run.keep().await, name);
+}
+
+#[tokio::test]
+async fn commits_of_the_run_arrive_under_a_name_of_their_own() {
+    let lab = Lab::committed(FILES);
+    let before = lab.git(&["for-each-ref"]);
+    let run = lab.open().await;
+    run.sh("printf 'exit 1\\n' > .git/hooks/reference-transaction && chmod 755 .git/hooks/reference-transaction \
+         && rm .git/hooks/reference-transaction && echo x > x.txt && git add x.txt \
+         && git -c user.name=r -c user.email=r commit -qm 'made inside' && git config core.pager 'touch ran'")
+        .await;
+    let name = run.0.name().unwrap().to_owned();
+    let landed = run.land().await.unwrap();
+    let refname = format!("refs/windlass/{name}");
+    assert_eq!(landed.refname.as_deref(), Some(refname.as_str()));
+    assert_eq!(lab.git(&["log", "-1", "--format=%s %an", &refname]), "made inside r");
+    assert_eq!(lab.git(&["log", "--format=%s", "main"]), "one", "the branch is where it was");
+    assert!(lab.git(&["for-each-ref"]).starts_with(&before));
+    assert_eq!(lab.read("x.txt"), "x\n");
+    let config = std::fs::read_to_string(lab.work().join(".git/config")).unwrap();
+    assert!(!config.contains("ran"), "git's own files never land");
+}
+
+#[tokio::test]
+async fn a_commit_or_a_patch_instead() {
+    let lab = Lab::committed(FILES);
+    lab.git(&["config", "user.name", "me"]);
+    lab.git(&["config", "user.email", "me@example.invalid"]);
+    lab.write(".git/hooks/pre-commit", "touch ../ran; exit 1\n");
+    lab.write("staged.txt", "staged\n");
+    lab.git(&["add", "staged.txt"]);
+    let run = lab.open().await;
+    run.write("a.txt", "committed\n");
+    run.sh("rm gone.txt").await;
+    let landed = run.land_to(LandTo::Commit("what was asked".into())).await.unwrap();
+    assert_eq!(lab.git(&["rev-parse", "HEAD"]), landed.commit.unwrap());
+    assert_eq!(lab.git(&["show", "--format=%s", "--name-status", "HEAD"]), "what was asked\n\nM\ta.txt\nD\tgone.txt");
+    assert_eq!(lab.git(&["status", "--short"]), "A  staged.txt", "what was staged stays so");
+    assert!(!lab.dir.path().join("ran").exists(), "no hook runs");
+
+    let clone = lab.dir.path().join("clone");
+    lab.git(&["clone", "-q", ".", clone.to_str().unwrap()]);
+    let before = lab.tree();
+    let run = lab.open().await;
+    run.sh("printf 'a\\0b' > binary && chmod 755 a.txt && mv sub/b.txt b2.txt && ln -s a.txt l").await;
+    let patch = lab.dir.path().join("change.patch");
+    let landed = run.land_to(LandTo::Patch(patch.clone())).await.unwrap();
+    assert_eq!(landed.patch.as_deref(), patch.to_str());
+    assert_eq!(lab.tree(), before, "the tree stays as it is");
+    git_in(&clone, &["apply", patch.to_str().unwrap()]);
+    let applied = tree_of(&clone);
+    assert_eq!(applied[Path::new("binary")].1, b"a\0b");
+    assert_eq!(applied[Path::new("a.txt")].0 & 0o777, 0o755);
+    assert!(applied.contains_key(Path::new("b2.txt")) && !applied.contains_key(Path::new("sub/b.txt")));
+    assert_eq!(applied[Path::new("l")].1, b"a.txt");
+
+    std::fs::write(lab.work().join(".git/MERGE_HEAD"), lab.git(&["rev-parse", "HEAD"])).unwrap();
+    let run = lab.open().await;
+    run.write("a.txt", "during a merge\n");
+    let err = run.land_to(LandTo::Commit("x".into())).await.unwrap_err();
+    assert!(err.message.contains("MERGE_HEAD"), "{err}");
+    assert_eq!(lab.tree(), before, "refused before anything lands");
+}
+
+#[tokio::test]
+async fn odd_trees_are_worked_on_and_what_cannot_land_is_said() {
+    let lab = Lab::committed(FILES);
+    let top = lab.work();
+    symlink("nowhere", top.join("broken")).unwrap();
+    symlink("loop2", top.join("loop1")).unwrap();
+    symlink("loop1", top.join("loop2")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(top.join("pipe")).status().unwrap();
+    assert!(made.success());
+    let _socket = std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
+    std::fs::write(top.join(std::ffi::OsStr::from_bytes(b"n\xffme")), "odd").unwrap();
+    std::fs::create_dir(top.join("shut")).unwrap();
+    std::fs::set_permissions(top.join("shut"), PermissionsExt::from_mode(0o000)).unwrap();
+    let large = std::fs::File::create(top.join("large.bin")).unwrap();
+    large.set_len(4 << 30).unwrap();
+    lab.write("Same.txt", "upper\n");
+    lab.write("nested/file.txt", "n\n");
+    git_in(&top.join("nested"), &["init", "-q"]);
+    let run = lab.open().await;
+    run.sh("ls >/dev/null && echo x > same.txt && echo more >> nested/file.txt && rm -f broken").await;
+    let mut changes = run.changes().await;
+    changes.sort();
+    assert_eq!(changes, ["C same.txt", "D broken", "M nested/file.txt"]);
+    run.land().await.unwrap();
+    assert_eq!((lab.read("same.txt"), lab.read("Same.txt")), ("x\n".into(), "upper\n".into()));
+    assert!(top.join("broken").symlink_metadata().is_err());
+
+    let run = lab.open().await;
+    run.sh("printf odd2 > \"$(printf 'n\\377me')\" && mkfifo p2").await;
+    let changes = run.0.changes().await.unwrap();
+    assert_eq!(changes.cannot.len(), 1, "{changes:?}");
+    assert!(changes.cannot[0].1.contains("UTF-8"));
+    assert!(changes.left.iter().any(|left| left.contains("p2")), "{:?}", changes.left);
+    let err = run.land().await.unwrap_err();
+    assert!(err.message.contains("UTF-8"), "{err}");
+    std::fs::set_permissions(top.join("shut"), PermissionsExt::from_mode(0o700)).unwrap();
+}
+
+#[tokio::test]
+async fn a_worktree_and_a_submodule_have_their_git_directory_as_a_private_layer() {
+    let lab = Lab::committed(FILES);
+    let tree = lab.dir.path().canonicalize().unwrap().join("tree");
+    lab.git(&["worktree", "add", "-q", tree.to_str().unwrap(), "-b", "side"]);
+    let head = lab.git(&["rev-parse", "side"]);
+    let all = lab.transactions_at(&tree);
+    let run = Run(lab.try_open(&all, None).await.unwrap());
+    run.sh("echo w > w.txt && git add w.txt && git -c user.name=n -c user.email=e commit -qm inside && git log -1")
+        .await;
+    assert_eq!(lab.git(&["rev-parse", "side"]), head, "the common directory is not written");
+    let landed = run.land().await.unwrap();
+    let refname = landed.refname.unwrap();
+    assert_eq!(lab.git(&["log", "-1", "--format=%s", &refname]), "inside");
+    assert_eq!(lab.git(&["rev-parse", "side"]), head);
+    assert_eq!(std::fs::read_to_string(tree.join("w.txt")).unwrap(), "w\n");
+
+    let library = Lab::committed(&[("lib.txt", "l\n")]);
+    lab.git(&["submodule", "add", "-q", library.work().to_str().unwrap(), "lib"]);
+    let all = lab.transactions_at(&lab.work().join("lib"));
+    let run = Run(lab.try_open(&all, None).await.unwrap());
+    run.sh("echo more >> lib.txt && git -c user.name=n -c user.email=e commit -qam 'in the submodule'").await;
+    assert_eq!(run.changes().await, ["M lib.txt"]);
+    let landed = run.land().await.unwrap();
+    assert!(landed.refname.is_some());
+    assert_eq!(git_in(&lab.work().join("lib"), &["log", "--format=%s"]), "one");
+}
+
+#[tokio::test]
+async fn a_tree_that_cannot_be_layered_is_copied_and_says_so() {
+    let lab = Lab::committed(FILES);
+    lab.write("out/x.o", "built\n");
+    let Some(mount) = Mounted::below(&lab.work().join("sub/deep")) else {
+        // Without the right to mount, a mount in the tree cannot be had either.
+        return;
+    };
+    let before = lab.tree();
+    let run = lab.open().await;
+    let strategy = run.0.terms().strategy;
+    assert!(["copy", "reflink"].contains(&strategy.as_str()), "{strategy}");
+    let notes = run.0.notes().join("\n");
+    assert!(notes.contains("mounted in the tree"), "{notes}");
+    run.sh("test -e out/x.o && echo run > a.txt && rm gone.txt && echo n > new.txt && echo y > out/y.o").await;
+    assert_eq!(lab.tree(), before);
+    assert_eq!(run.changes().await, ["M a.txt", "D gone.txt", "C new.txt"]);
+    lab.write("sub/b.txt", "mine\n");
+    run.0.catch_up().await.unwrap();
+    assert_eq!(run.sh("cat sub/b.txt").await, "mine\n");
+    let landed = run.land().await.unwrap();
+    assert_eq!(landed.left, ["out/y.o"]);
+    assert_eq!((lab.read("a.txt"), lab.read("new.txt")), ("run\n".into(), "n\n".into()));
+    assert!(!lab.work().join("gone.txt").exists());
+    drop(mount);
+}
+
+/// A file system in memory, mounted for as long as this lives.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn below(at: &Path) -> Option<Self> {
+        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at).output();
+        mounted.is_ok_and(|done| done.status.success()).then(|| Self(at.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn without_git_a_list_of_usual_names_stands_for_the_ignore_files() {
+    let lab = Lab::new(&[("a.py", "x = 1\n")]);
+    let run = lab.open().await;
+    run.sh("echo 'x = 2' > a.py; mkdir -p target __pycache__ node_modules/m src; touch target/t __pycache__/c node_modules/m/i src/new.py")
+        .await;
+    assert_eq!(run.changes().await, ["M a.py", "C src/new.py"]);
+    assert_eq!(run.land().await.unwrap().left, ["__pycache__", "node_modules", "target"]);
+}
+
+#[tokio::test]
+async fn a_tree_that_cannot_be_written_keeps_the_run() {
+    let lab = Lab::new(FILES);
+    let run = lab.open().await;
+    run.write("sub/b.txt", "run\n");
+    run.write("a.txt", "run\n");
+    let before = lab.tree();
+    // Not even root may write into what cannot be changed; without the right to say so, a mode has to do.
+    let sub = lab.work().join("sub");
+    let immutable = std::process::Command::new("chattr").arg("+i").arg(&sub).output();
+    let immutable = immutable.is_ok_and(|done| done.status.success());
+    if !immutable {
+        std::fs::set_permissions(&sub, PermissionsExt::from_mode(0o500)).unwrap();
+    }
+    let writable = std::fs::write(sub.join("probe"), "").is_ok();
+    let landed = run.land().await;
+    if immutable {
+        let _ = std::process::Command::new("chattr").arg("-i").arg(&sub).status();
+    }
+    std::fs::set_permissions(&sub, PermissionsExt::from_mode(0o755)).unwrap();
+    if writable {
+        // Root on a file system without such marks.
+        return;
+    }
+    let err = landed.unwrap_err();
+    assert!(err.message.contains("nothing was landed"), "{err}");
+    assert_eq!(lab.tree(), before);
+}
+
+#[tokio::test]
+async fn a_copy_that_somebody_works_on_is_not_opened_twice() {
+    let lab = Lab::new(FILES);
+    let run = lab.open().await;
+    let name = run.0.name().unwrap().to_owned();
+    let err = lab.try_open(&lab.transactions(), Some(&name)).await.err().unwrap();
+    assert!(err.message.contains("right now"), "{err}");
+    for bad in ["../x", "", "a/b"] {
+        assert!(lab.try_open(&lab.transactions(), Some(bad)).await.is_err());
+    }
+    let other = Lab::new(FILES);
+    let foreign = Shelf::new(lab.data().join("transactions"));
+    assert!(foreign.card(&name).unwrap().root != other.work());
+    assert!(recover_landings(&foreign, &lab.data().join("undo")).is_empty());
+}
