@@ -41,6 +41,9 @@ use crate::workspace::Root;
 /// What the name of a staging directory begins with.
 const STAGING: &str = ".windlass-landing-";
 
+/// The most files that one landing changes.
+const MAX_SWAPS: usize = 250_000;
+
 /// Where the bytes of new files come from: a transaction's own layer, or the content store.
 pub trait Source {
     /// The bytes of what a change puts there, from their beginning. Only asked for files.
@@ -185,13 +188,19 @@ fn land_through(
     if desk.read(disk)?.is_some() {
         return Err(LandError::Unfinished("its journal is still there".to_owned()));
     }
+    if swaps.len() > MAX_SWAPS {
+        return Err(LandError::Journal(format!(
+            "nothing was landed: {} files are too many for one change; land at most {MAX_SWAPS} at once",
+            swaps.len()
+        )));
+    }
     let layout = check::check(disk, root.handle(), swaps)?;
     if layout.swaps.is_empty() {
         return Ok(Done::default());
     }
     let mut journal = Journal {
         state: State::Staging,
-        root: root.root().to_owned(),
+        root: root.root().as_os_str().to_owned(),
         name: format!("{STAGING}{:016x}", crate::clock::random_u64()),
         stages: layout.stages,
         swaps: layout.swaps,

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -28,8 +28,9 @@ pub struct Contents {
     path: PathBuf,
     dir: OwnedFd,
     cap: u64,
-    /// As counted at opening and kept by what is done here; another process's share is seen at the next count.
-    used: AtomicU64,
+    /// As counted when it is first asked for, and kept by what is done here; another process's share is seen at the
+    /// next count.
+    used: Mutex<Option<u64>>,
 }
 
 /// Why bytes cannot be kept or had.
@@ -65,9 +66,7 @@ impl Contents {
         let disk = Disk::default();
         let fd = disk.open_dir(dir).map_err(|errno| from_errno(dir, errno))?;
         disk.set_mode(&fd, 0o700).map_err(|errno| from_errno(dir, errno))?;
-        let contents = Self { path: dir.to_owned(), dir: fd, cap, used: AtomicU64::new(0) };
-        contents.count(&disk)?;
-        Ok(contents)
+        Ok(Self { path: dir.to_owned(), dir: fd, cap, used: Mutex::new(None) })
     }
 
     /// Keeps the bytes of a file, all of them. Gives their hash and how many they are.
@@ -112,9 +111,12 @@ impl Contents {
     }
 
     /// How many bytes are kept.
-    #[must_use]
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+    pub fn used(&self) -> Result<u64, ContentsError> {
+        let known = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        match known {
+            Some(used) => Ok(used),
+            None => self.count(&Disk::default()).map(|entries| entries.iter().map(|entry| entry.size).sum()),
+        }
     }
 
     /// Removes the oldest of what `keep` does not name until `needed` bytes more fit. Gives how many bytes went.
@@ -124,25 +126,22 @@ impl Contents {
         kept.sort_unstable_by_key(|entry| entry.touched);
         let mut freed = 0;
         for entry in kept {
-            if self.used().saturating_add(needed) <= self.cap {
+            if self.fits(needed)? {
                 break;
             }
             if !keep(&entry.name) && self.remove(&disk, &entry.name).map_err(|errno| self.failed(errno))? {
-                self.used.fetch_sub(entry.size.min(self.used()), Ordering::Relaxed);
+                self.changed(|used| used.saturating_sub(entry.size));
                 freed += entry.size;
             }
         }
-        if self.used().saturating_add(needed) > self.cap {
-            return Err(self.full(needed));
-        }
-        Ok(freed)
+        if self.fits(needed)? { Ok(freed) } else { Err(self.full(needed)?) }
     }
 
     pub(super) fn put_through(&self, disk: &Disk, file: &File) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
         let size = u64::try_from(disk.stat_of(file).map_err(fail)?.st_size).unwrap_or(0);
         disk.rewind(file).map_err(fail)?;
-        if self.used().saturating_add(size) > self.cap {
+        if !self.fits(size)? {
             // It may be here already, which is learned without writing anything.
             let (found, size) = hash(disk, file).map_err(fail)?;
             return self.room_for(&found, size).map(|()| (found, size));
@@ -173,7 +172,7 @@ impl Contents {
             let folder = disk.walk(self.dir.as_fd(), folder).map_err(fail)?;
             disk.rename(self.dir.as_fd(), &draft, folder.as_fd(), rest).map_err(fail)?;
             if new {
-                self.used.fetch_add(size, Ordering::Relaxed);
+                self.changed(|used| used.saturating_add(size));
             }
             disk.sync_dir(folder.as_fd()).map_err(fail)?;
             Ok((name, size))
@@ -186,10 +185,7 @@ impl Contents {
     }
 
     fn room_for(&self, name: &str, size: u64) -> Result<(), ContentsError> {
-        if self.used().saturating_add(size) > self.cap && !self.has(name) {
-            return Err(self.full(size));
-        }
-        Ok(())
+        if self.fits(size)? || self.has(name) { Ok(()) } else { Err(self.full(size)?) }
     }
 
     fn size_of(&self, disk: &Disk, name: &str) -> Sys<Option<u64>> {
@@ -224,7 +220,8 @@ impl Contents {
             let Ok(dir) = disk.walk(self.dir.as_fd(), &folder) else { continue };
             list(disk, dir.as_fd(), &folder, &mut entries).map_err(fail)?;
         }
-        self.used.store(entries.iter().map(|entry| entry.size).sum(), Ordering::Relaxed);
+        let used = entries.iter().map(|entry| entry.size).sum();
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(used);
         Ok(entries)
     }
 
@@ -237,8 +234,18 @@ impl Contents {
         }
     }
 
-    fn full(&self, needed: u64) -> ContentsError {
-        ContentsError::Full { needed, used: self.used(), cap: self.cap }
+    fn fits(&self, needed: u64) -> Result<bool, ContentsError> {
+        Ok(self.used()?.saturating_add(needed) <= self.cap)
+    }
+
+    /// What is not counted yet is counted as it is then.
+    fn changed(&self, how: impl FnOnce(u64) -> u64) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        *used = used.map(how);
+    }
+
+    fn full(&self, needed: u64) -> Result<ContentsError, ContentsError> {
+        Ok(ContentsError::Full { needed, used: self.used()?, cap: self.cap })
     }
 
     fn failed(&self, errno: Errno) -> ContentsError {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 pub(super) type Sys<T> = Result<T, Errno>;
 
 /// How many names of one directory are looked at.
-const MAX_NAMES: usize = 200_000;
+const MAX_NAMES: usize = 1_000_000;
 
 #[cfg(target_os = "linux")]
 const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

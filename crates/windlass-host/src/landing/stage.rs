@@ -38,6 +38,7 @@ pub(super) fn make(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Resu
         let fail = |errno| from_errno(Path::new(if at.is_empty() { "." } else { at }), errno);
         let dir = dir_at(disk, root, at)?.ok_or_else(|| fail(Errno::NOENT))?;
         disk.make_dir(dir.as_fd(), OsStr::new(&journal.name), 0o700).map_err(fail)?;
+        disk.sync_dir(dir.as_fd()).map_err(fail)?;
     }
     Ok(())
 }
