@@ -316,3 +316,76 @@ impl<'a> Work<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{file, swap};
+    use super::*;
+
+    /// What is at the path, in the new place and in the old: `o` what was there, `n` what comes, `t` somebody's, `-`
+    /// nothing. A `=` says that the path and the new place are one file.
+    #[track_caller]
+    fn check(kind: &str, places: &str, expect: Standing) {
+        let (old, new) = (file("old", 0o644), file("new", 0o644));
+        let (before, after) = match kind {
+            "change" => (old.clone(), new.clone()),
+            "delete" => (old.clone(), Image::Absent),
+            _ => (Image::Absent, new.clone()),
+        };
+        let seen = |at: usize| match places.as_bytes()[at] {
+            b'o' => Seen::Image(old.clone()),
+            b'n' => Seen::Image(new.clone()),
+            b't' => Seen::Image(file("theirs", 0o644)),
+            b'd' => Seen::Directory,
+            _ => Seen::Image(Image::Absent),
+        };
+        let places = Places { target: seen(0), new: seen(1), old: seen(2), one_file: places.ends_with('=') };
+        assert_eq!(places.standing(&swap("x", before, after)), expect, "{kind}");
+    }
+
+    #[test]
+    fn a_change_is_known_by_its_places() {
+        check("change", "on-", Standing::NotYet);
+        check("change", "tn-", Standing::Theirs);
+        check("change", "-n-", Standing::Theirs);
+        check("change", "no-", Standing::Done);
+        check("change", "to-", Standing::Done);
+        check("change", "nt-", Standing::Held);
+        check("change", "nd-", Standing::Held);
+        check("change", "o--", Standing::Lost);
+        check("change", "n--", Standing::Done);
+        check("change", "t--", Standing::Theirs);
+    }
+
+    #[test]
+    fn a_change_by_two_renames_is_known_by_its_places() {
+        check("change", "-no", Standing::Between);
+        check("change", "tno", Standing::Theirs);
+        check("change", "nno=", Standing::Done);
+        check("change", "n-o", Standing::Done);
+        check("change", "-nt", Standing::Held);
+        check("change", "-to", Standing::Held);
+    }
+
+    #[test]
+    fn a_delete_is_known_by_its_places() {
+        check("delete", "o--", Standing::NotYet);
+        check("delete", "t--", Standing::Theirs);
+        check("delete", "---", Standing::Done);
+        check("delete", "--o", Standing::Done);
+        check("delete", "t-o", Standing::Done);
+        check("delete", "--t", Standing::Held);
+    }
+
+    #[test]
+    fn a_new_path_is_known_by_its_places() {
+        check("create", "-n-", Standing::NotYet);
+        check("create", "tn-", Standing::Theirs);
+        check("create", "nn-", Standing::Theirs);
+        check("create", "nn-=", Standing::Done);
+        check("create", "n--", Standing::Done);
+        check("create", "t--", Standing::Done);
+        check("create", "---", Standing::Done);
+        check("create", "-t-", Standing::Held);
+    }
+}
