@@ -1,11 +1,11 @@
 //! Bringing a set of changes into the user's tree: all of it or nothing, whatever fails or is killed on the way, and
 //! never over a byte that somebody wrote meanwhile.
 //!
-//! A walk of one landing. [`check`] looks whether every path is as it was. [`journal`] writes down what will be
-//! done, [`stage`] writes the new files aside, [`swap`] brings them in by one rename each and looks at what came
-//! out, [`back`] takes everything back when that is not what was expected. What was displaced goes to [`contents`],
-//! which is the undo; [`undo`] plans the way back and merges with later edits. [`recover`] does the rest after a
-//! crash. All system calls go through [`disk`], so that a test can let each of them fail. Everything blocks.
+//! A walk of one landing. `check` looks whether every path is as it was. `journal` writes down what will be
+//! done, `stage` writes the new files aside, `swap` brings them in by one rename each and looks at what came
+//! out, `back` takes everything back when that is not what was expected. What was displaced goes to `contents`,
+//! which is the undo; [`undo`] plans the way back and merges with later edits. `recover` does the rest after a
+//! crash. All system calls go through `disk`, so that a test can let each of them fail. Everything blocks.
 
 mod back;
 mod check;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::FileError;
 
+use super::contents::Lasting;
 use super::disk::Sys;
 use super::look::{Spot, dir_at, find, see_at};
 use super::stage::{dir_name, new_name, old_name};
@@ -181,7 +182,7 @@ impl Work<'_> {
             before if !seen.is(before) => false,
             Image::File { .. } => {
                 let file = self.disk.open(stage, slot).map_err(|errno| failed(swap, errno))?;
-                self.contents.put_through(self.disk, &file).is_ok()
+                self.contents.put_through(self.disk, &file, Lasting::Now).is_ok()
             }
             Image::Link { .. } | Image::Absent => true,
         };

@@ -33,6 +33,15 @@ pub struct Contents {
     used: Mutex<Option<u64>>,
 }
 
+/// When bytes are safe from a crash of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lasting {
+    /// When they are put in.
+    Now,
+    /// After [`Contents::make_last`]; until then a crash may leave a name with other bytes, which reading finds out.
+    Later,
+}
+
 /// Why bytes cannot be kept or had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentsError {
@@ -71,7 +80,7 @@ impl Contents {
 
     /// Keeps the bytes of a file, all of them. Gives their hash and how many they are.
     pub fn put(&self, file: &File) -> Result<(String, u64), ContentsError> {
-        self.put_through(&Disk::default(), file)
+        self.put_through(&Disk::default(), file, Lasting::Now)
     }
 
     /// Keeps these bytes.
@@ -80,7 +89,7 @@ impl Contents {
         let size = bytes.len() as u64;
         self.room_for(&hash, size)?;
         let disk = Disk::default();
-        self.draft(&disk, |draft| {
+        self.draft(&disk, Lasting::Now, |draft| {
             disk.write(draft, bytes)?;
             Ok((hash, size))
         })
@@ -137,7 +146,12 @@ impl Contents {
         if self.fits(needed)? { Ok(freed) } else { Err(self.full(needed)?) }
     }
 
-    pub(super) fn put_through(&self, disk: &Disk, file: &File) -> Result<(String, u64), ContentsError> {
+    pub(super) fn put_through(
+        &self,
+        disk: &Disk,
+        file: &File,
+        lasting: Lasting,
+    ) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
         let size = u64::try_from(disk.stat_of(file).map_err(fail)?.st_size).unwrap_or(0);
         disk.rewind(file).map_err(fail)?;
@@ -146,7 +160,12 @@ impl Contents {
             let (found, size) = hash(disk, file).map_err(fail)?;
             return self.room_for(&found, size).map(|()| (found, size));
         }
-        self.draft(disk, |draft| copy(disk, file, draft))
+        self.draft(disk, lasting, |draft| copy(disk, file, draft))
+    }
+
+    /// Makes last what was put in to be made last later.
+    pub(super) fn make_last(&self, disk: &Disk) -> Result<(), ContentsError> {
+        disk.sync_all(self.dir.as_fd()).map_err(|errno| self.failed(errno))
     }
 
     /// Fills a file that nobody sees, then gives it the name of its bytes. What had the name before had the same
@@ -154,19 +173,22 @@ impl Contents {
     fn draft(
         &self,
         disk: &Disk,
+        lasting: Lasting,
         fill: impl FnOnce(&File) -> Sys<(String, u64)>,
     ) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
         let draft = OsString::from(format!("{DRAFT}{:016x}", crate::clock::random_u64()));
         let file = disk.create(self.dir.as_fd(), &draft, 0o600).map_err(fail)?;
-        let filled = fill(&file).and_then(|filled| disk.sync(&file).map(|()| filled)).map_err(fail);
+        let now = lasting == Lasting::Now;
+        let safe = |filled| if now { disk.sync(&file).map(|()| filled) } else { Ok(filled) };
+        let filled = fill(&file).and_then(safe).map_err(fail);
         let named = filled.and_then(|(name, size)| {
             self.room_for(&name, size)?;
             let new = self.size_of(disk, &name).map_err(fail)?.is_none();
             let (folder, rest) = split(&name).ok_or_else(|| ContentsError::Missing(name.clone()))?;
             match disk.make_dir(self.dir.as_fd(), folder, 0o700) {
-                Ok(()) => disk.sync_dir(self.dir.as_fd()).map_err(fail)?,
-                Err(Errno::EXIST) => {}
+                Ok(()) if now => disk.sync_dir(self.dir.as_fd()).map_err(fail)?,
+                Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(fail(errno)),
             }
             let folder = disk.walk(self.dir.as_fd(), folder).map_err(fail)?;
@@ -174,7 +196,9 @@ impl Contents {
             if new {
                 self.changed(|used| used.saturating_add(size));
             }
-            disk.sync_dir(folder.as_fd()).map_err(fail)?;
+            if now {
+                disk.sync_dir(folder.as_fd()).map_err(fail)?;
+            }
             Ok((name, size))
         });
         if named.is_err() {
@@ -275,8 +299,7 @@ fn list(disk: &Disk, dir: BorrowedFd<'_>, folder: &OsStr, entries: &mut Vec<Entr
 }
 
 fn seconds(stat: &rustix::fs::Stat) -> i64 {
-    #[cfg_attr(target_os = "linux", expect(clippy::useless_conversion, reason = "its width differs by system"))]
-    stat.st_mtime.into()
+    stat.st_mtime
 }
 
 /// The folder of a hash and its name there; nothing for what is not the hash of anything.

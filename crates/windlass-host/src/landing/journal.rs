@@ -21,6 +21,10 @@ const LOCK: &str = "lock";
 /// A journal of the largest change that anyone lands is far below this.
 const MAX_JOURNAL: usize = 256 << 20;
 
+/// So many files are made to last one by one, which does not wait for what others write to the same disk. The tests
+/// have changes of both sizes.
+const FEW: usize = if cfg!(test) { 8 } else { 64 };
+
 /// How far a landing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -66,6 +70,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Whether there are so many files that the file system is made to last as a whole, and not each of them.
+    pub(super) fn is_large(&self) -> bool {
+        self.swaps.len() > FEW
+    }
+
     /// Where its staging directories are.
     pub(super) fn stage_paths(&self) -> impl Iterator<Item = String> {
         self.stages.iter().map(|at| Path::new(at).join(&self.name).display().to_string())

@@ -12,7 +12,7 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::FileError;
 
 use super::check::why;
-use super::contents::Contents;
+use super::contents::{Contents, Lasting};
 use super::disk::Disk;
 use super::journal::Journal;
 use super::look::{Seen, Spot, dir_at, find, parent, see, see_at};
@@ -278,6 +278,7 @@ impl<'a> Work<'a> {
     /// what somebody wrote to a displaced file meanwhile, through a handle that was open, does.
     pub(super) fn keep_displaced(&self) -> Result<Vec<NotKept>, Halt> {
         let mut not_kept = Vec::new();
+        let lasting = if self.journal.is_large() { Lasting::Later } else { Lasting::Now };
         for at in 0..self.journal.swaps.len() {
             let (swap, stage) = self.at(at)?;
             let Image::File { hash, .. } = &swap.before else { continue };
@@ -286,7 +287,7 @@ impl<'a> Work<'a> {
                 other => other,
             };
             let kept = match opened {
-                Ok(file) => self.contents.put_through(self.disk, &file).map_err(|err| err.to_string()),
+                Ok(file) => self.contents.put_through(self.disk, &file, lasting).map_err(|err| err.to_string()),
                 Err(errno) => Err(from_errno(Path::new(&swap.path), errno).message),
             };
             match kept {
@@ -297,6 +298,13 @@ impl<'a> Work<'a> {
                 }
                 Err(reason) => not_kept.push(NotKept { path: swap.path.clone(), reason }),
             }
+        }
+        if lasting == Lasting::Later
+            && let Err(err) = self.contents.make_last(self.disk)
+        {
+            let files = self.journal.swaps.iter().filter(|(swap, _)| matches!(swap.before, Image::File { .. }));
+            let not_safe = |(swap, _): &(Swap, usize)| NotKept { path: swap.path.clone(), reason: err.to_string() };
+            return Ok(files.map(not_safe).collect());
         }
         Ok(not_kept)
     }
