@@ -1,11 +1,11 @@
 //! Bringing a set of changes into the user's tree: all of it or nothing, whatever fails or is killed on the way, and
 //! never over a byte that somebody wrote meanwhile.
 //!
-//! A walk of one landing. [`check`] looks whether every path is as it was. [`journal`] writes down what will be
-//! done, [`stage`] writes the new files aside, [`swap`] brings them in by one rename each and looks at what came
-//! out, [`back`] takes everything back when that is not what was expected. What was displaced goes to [`contents`],
-//! which is the undo; [`undo`] plans the way back and merges with later edits. [`recover`] does the rest after a
-//! crash. All system calls go through [`disk`], so that a test can let each of them fail. Everything blocks.
+//! A walk of one landing. `check` looks whether every path is as it was. `journal` writes down what will be
+//! done, `stage` writes the new files aside, `swap` brings them in by one rename each and looks at what came
+//! out, `back` takes everything back when that is not what was expected. What was displaced goes to `contents`,
+//! which is the undo; [`undo`] plans the way back and merges with later edits. `recover` does the rest after a
+//! crash. All system calls go through `disk`, so that a test can let each of them fail. Everything blocks.
 
 mod back;
 mod check;
@@ -40,6 +40,9 @@ use crate::workspace::Root;
 
 /// What the name of a staging directory begins with.
 const STAGING: &str = ".windlass-landing-";
+
+/// The most files that one landing changes.
+const MAX_SWAPS: usize = 250_000;
 
 /// Where the bytes of new files come from: a transaction's own layer, or the content store.
 pub trait Source {
@@ -185,13 +188,19 @@ fn land_through(
     if desk.read(disk)?.is_some() {
         return Err(LandError::Unfinished("its journal is still there".to_owned()));
     }
+    if swaps.len() > MAX_SWAPS {
+        return Err(LandError::Journal(format!(
+            "nothing was landed: {} files are too many for one change; land at most {MAX_SWAPS} at once",
+            swaps.len()
+        )));
+    }
     let layout = check::check(disk, root.handle(), swaps)?;
     if layout.swaps.is_empty() {
         return Ok(Done::default());
     }
     let mut journal = Journal {
         state: State::Staging,
-        root: root.root().to_owned(),
+        root: root.root().as_os_str().to_owned(),
         name: format!("{STAGING}{:016x}", crate::clock::random_u64()),
         stages: layout.stages,
         swaps: layout.swaps,

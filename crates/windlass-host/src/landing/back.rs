@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::FileError;
 
+use super::contents::Lasting;
 use super::disk::Sys;
 use super::look::{Spot, dir_at, find, see_at};
 use super::stage::{dir_name, new_name, old_name};
@@ -72,14 +73,15 @@ impl Work<'_> {
             return Ok(());
         }
         back.left.push(swap.path.clone());
-        if !ours || places.target.is(&Image::Absent) {
+        let spot = if ours && !places.target.is(&Image::Absent) { self.spot(swap)? } else { None };
+        let exchanged = match spot {
+            Some((dir, name)) => there(self.disk.exchange(stage, &new_name(at), dir.as_fd(), &name)),
+            None => Ok(false),
+        };
+        if !exchanged.map_err(|errno| failed(swap, errno))? {
             self.put(at, &new_name(at), back)?;
-        } else {
-            let Some((dir, name)) = self.spot(swap)? else { return self.rescue(at, &new_name(at), back) };
-            self.disk.exchange(stage, &new_name(at), dir.as_fd(), &name).map_err(|errno| failed(swap, errno))?;
-            if places.target.is(&swap.before) {
-                self.rescue(at, &new_name(at), back)?;
-            }
+        } else if places.target.is(&swap.before) {
+            self.rescue(at, &new_name(at), back)?;
         }
         if places.displaced_in_old() { self.rescue(at, &old_name(at), back) } else { Ok(()) }
     }
@@ -100,13 +102,16 @@ impl Work<'_> {
         let spot = if places.target.is(&swap.after) { self.spot(swap)? } else { None };
         let new = new_name(at);
         if let Some((dir, name)) = spot {
-            let exchange = || self.disk.exchange(stage, &new, dir.as_fd(), &name).map_err(|errno| failed(swap, errno));
-            exchange()?;
-            if see_at(self.disk, stage, &new, &swap.path)?.is(&swap.after) {
-                return Ok(());
+            // Says whether there was something to exchange with: somebody may delete it in this very moment.
+            let exchange =
+                || there(self.disk.exchange(stage, &new, dir.as_fd(), &name)).map_err(|errno| failed(swap, errno));
+            if exchange()? {
+                if see_at(self.disk, stage, &new, &swap.path)?.is(&swap.after) {
+                    return Ok(());
+                }
+                // Or write to it.
+                exchange()?;
             }
-            // Somebody wrote there in this very moment.
-            exchange()?;
         }
         back.left.push(swap.path.clone());
         self.rescue(at, &new, back)
@@ -121,7 +126,9 @@ impl Work<'_> {
             back.left.push(swap.path.clone());
             return Ok(());
         }
-        if swap.after.is_there() && places.target.is(&swap.after) && !self.take_out(at, back)? {
+        // What was put in its place goes first. When somebody wrote to that or deleted it, it stays as they left it.
+        if swap.after.is_there() && !(places.target.is(&swap.after) && self.take_out(at, back)?) {
+            back.left.push(swap.path.clone());
             return self.rescue(at, &old, back);
         }
         self.put(at, &old, back).map(|_| ())
@@ -131,12 +138,13 @@ impl Work<'_> {
     fn take_out(&self, at: usize, back: &mut Back) -> Result<bool, FileError> {
         let (swap, stage) = self.at(at)?;
         let new = new_name(at);
-        let Some((dir, name)) = self.spot(swap)? else { return Ok(true) };
+        let Some((dir, name)) = self.spot(swap)? else { return Ok(false) };
         // A second name of the same file would make the rename do nothing.
-        gone(self.disk.remove(stage, &new)).map_err(|errno| failed(swap, errno))?;
-        gone(self.disk.rename(dir.as_fd(), &name, stage, &new)).map_err(|errno| failed(swap, errno))?;
-        let taken = see_at(self.disk, stage, &new, &swap.path)?;
-        if taken.is(&swap.after) || taken.is(&Image::Absent) {
+        there(self.disk.remove(stage, &new)).map_err(|errno| failed(swap, errno))?;
+        if !there(self.disk.rename(dir.as_fd(), &name, stage, &new)).map_err(|errno| failed(swap, errno))? {
+            return Ok(false);
+        }
+        if see_at(self.disk, stage, &new, &swap.path)?.is(&swap.after) {
             return Ok(true);
         }
         if self.put(at, &new, back)? {
@@ -174,7 +182,7 @@ impl Work<'_> {
             before if !seen.is(before) => false,
             Image::File { .. } => {
                 let file = self.disk.open(stage, slot).map_err(|errno| failed(swap, errno))?;
-                self.contents.put_through(self.disk, &file).is_ok()
+                self.contents.put_through(self.disk, &file, Lasting::Now).is_ok()
             }
             Image::Link { .. } | Image::Absent => true,
         };
@@ -218,7 +226,11 @@ fn failed(swap: &Swap, errno: Errno) -> FileError {
     from_errno(Path::new(&swap.path), errno)
 }
 
-/// What is gone already need not go.
-fn gone(result: Sys<()>) -> Sys<()> {
-    if result == Err(Errno::NOENT) { Ok(()) } else { result }
+/// Whether a call found what it was for; what is gone is no failure.
+fn there(result: Sys<()>) -> Sys<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }

@@ -6,8 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -29,9 +28,18 @@ pub struct Contents {
     path: PathBuf,
     dir: OwnedFd,
     cap: u64,
-    /// As counted when it was first needed and kept by what is done here; another process's share is seen at the next
-    /// count.
-    used: OnceLock<AtomicU64>,
+    /// As counted when it is first asked for, and kept by what is done here; another process's share is seen at the
+    /// next count.
+    used: Mutex<Option<u64>>,
+}
+
+/// When bytes are safe from a crash of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lasting {
+    /// When they are put in.
+    Now,
+    /// After [`Contents::make_last`]; until then a crash may leave a name with other bytes, which reading finds out.
+    Later,
 }
 
 /// Why bytes cannot be kept or had.
@@ -67,12 +75,12 @@ impl Contents {
         let disk = Disk::default();
         let fd = disk.open_dir(dir).map_err(|errno| from_errno(dir, errno))?;
         disk.set_mode(&fd, 0o700).map_err(|errno| from_errno(dir, errno))?;
-        Ok(Self { path: dir.to_owned(), dir: fd, cap, used: OnceLock::new() })
+        Ok(Self { path: dir.to_owned(), dir: fd, cap, used: Mutex::new(None) })
     }
 
     /// Keeps the bytes of a file, all of them. Gives their hash and how many they are.
     pub fn put(&self, file: &File) -> Result<(String, u64), ContentsError> {
-        self.put_through(&Disk::default(), file)
+        self.put_through(&Disk::default(), file, Lasting::Now)
     }
 
     /// Keeps these bytes.
@@ -81,7 +89,7 @@ impl Contents {
         let size = bytes.len() as u64;
         self.room_for(&hash, size)?;
         let disk = Disk::default();
-        self.draft(&disk, |draft| {
+        self.draft(&disk, Lasting::Now, |draft| {
             disk.write(draft, bytes)?;
             Ok((hash, size))
         })
@@ -112,9 +120,12 @@ impl Contents {
     }
 
     /// How many bytes are kept.
-    #[must_use]
-    pub fn used(&self) -> u64 {
-        self.counter().load(Ordering::Relaxed)
+    pub fn used(&self) -> Result<u64, ContentsError> {
+        let known = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        match known {
+            Some(used) => Ok(used),
+            None => self.count(&Disk::default()).map(|entries| entries.iter().map(|entry| entry.size).sum()),
+        }
     }
 
     /// Removes the oldest of what `keep` does not name until `needed` bytes more fit. Gives how many bytes went.
@@ -124,30 +135,37 @@ impl Contents {
         kept.sort_unstable_by_key(|entry| entry.touched);
         let mut freed = 0;
         for entry in kept {
-            if self.used().saturating_add(needed) <= self.cap {
+            if self.fits(needed)? {
                 break;
             }
             if !keep(&entry.name) && self.remove(&disk, &entry.name).map_err(|errno| self.failed(errno))? {
-                self.counter().fetch_sub(entry.size.min(self.used()), Ordering::Relaxed);
+                self.changed(|used| used.saturating_sub(entry.size));
                 freed += entry.size;
             }
         }
-        if self.used().saturating_add(needed) > self.cap {
-            return Err(self.full(needed));
-        }
-        Ok(freed)
+        if self.fits(needed)? { Ok(freed) } else { Err(self.full(needed)?) }
     }
 
-    pub(super) fn put_through(&self, disk: &Disk, file: &File) -> Result<(String, u64), ContentsError> {
+    pub(super) fn put_through(
+        &self,
+        disk: &Disk,
+        file: &File,
+        lasting: Lasting,
+    ) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
         let size = u64::try_from(disk.stat_of(file).map_err(fail)?.st_size).unwrap_or(0);
         disk.rewind(file).map_err(fail)?;
-        if self.used().saturating_add(size) > self.cap {
+        if !self.fits(size)? {
             // It may be here already, which is learned without writing anything.
             let (found, size) = hash(disk, file).map_err(fail)?;
             return self.room_for(&found, size).map(|()| (found, size));
         }
-        self.draft(disk, |draft| copy(disk, file, draft))
+        self.draft(disk, lasting, |draft| copy(disk, file, draft))
+    }
+
+    /// Makes last what was put in to be made last later.
+    pub(super) fn make_last(&self, disk: &Disk) -> Result<(), ContentsError> {
+        disk.sync_all(self.dir.as_fd()).map_err(|errno| self.failed(errno))
     }
 
     /// Fills a file that nobody sees, then gives it the name of its bytes. What had the name before had the same
@@ -155,27 +173,32 @@ impl Contents {
     fn draft(
         &self,
         disk: &Disk,
+        lasting: Lasting,
         fill: impl FnOnce(&File) -> Sys<(String, u64)>,
     ) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
         let draft = OsString::from(format!("{DRAFT}{:016x}", crate::clock::random_u64()));
         let file = disk.create(self.dir.as_fd(), &draft, 0o600).map_err(fail)?;
-        let filled = fill(&file).and_then(|filled| disk.sync(&file).map(|()| filled)).map_err(fail);
+        let now = lasting == Lasting::Now;
+        let safe = |filled| if now { disk.sync(&file).map(|()| filled) } else { Ok(filled) };
+        let filled = fill(&file).and_then(safe).map_err(fail);
         let named = filled.and_then(|(name, size)| {
             self.room_for(&name, size)?;
             let new = self.size_of(disk, &name).map_err(fail)?.is_none();
             let (folder, rest) = split(&name).ok_or_else(|| ContentsError::Missing(name.clone()))?;
             match disk.make_dir(self.dir.as_fd(), folder, 0o700) {
-                Ok(()) => disk.sync_dir(self.dir.as_fd()).map_err(fail)?,
-                Err(Errno::EXIST) => {}
+                Ok(()) if now => disk.sync_dir(self.dir.as_fd()).map_err(fail)?,
+                Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(fail(errno)),
             }
             let folder = disk.walk(self.dir.as_fd(), folder).map_err(fail)?;
             disk.rename(self.dir.as_fd(), &draft, folder.as_fd(), rest).map_err(fail)?;
             if new {
-                self.counter().fetch_add(size, Ordering::Relaxed);
+                self.changed(|used| used.saturating_add(size));
             }
-            disk.sync_dir(folder.as_fd()).map_err(fail)?;
+            if now {
+                disk.sync_dir(folder.as_fd()).map_err(fail)?;
+            }
             Ok((name, size))
         });
         if named.is_err() {
@@ -186,10 +209,7 @@ impl Contents {
     }
 
     fn room_for(&self, name: &str, size: u64) -> Result<(), ContentsError> {
-        if self.used().saturating_add(size) > self.cap && !self.has(name) {
-            return Err(self.full(size));
-        }
-        Ok(())
+        if self.fits(size)? || self.has(name) { Ok(()) } else { Err(self.full(size)?) }
     }
 
     fn size_of(&self, disk: &Disk, name: &str) -> Sys<Option<u64>> {
@@ -211,23 +231,8 @@ impl Contents {
         }
     }
 
-    /// How much there is; counted once, because a store that nobody uses need not be walked.
-    fn counter(&self) -> &AtomicU64 {
-        self.used.get_or_init(|| {
-            let entries = self.entries(&Disk::default()).unwrap_or_default();
-            AtomicU64::new(entries.iter().map(|entry| entry.size).sum())
-        })
-    }
-
-    /// Counts anew what there is.
+    /// Everything that is kept, counted anew; what killed processes left half-written goes.
     fn count(&self, disk: &Disk) -> Result<Vec<Entry>, ContentsError> {
-        let entries = self.entries(disk)?;
-        self.counter().store(entries.iter().map(|entry| entry.size).sum(), Ordering::Relaxed);
-        Ok(entries)
-    }
-
-    /// Everything that is kept; what killed processes left half-written goes.
-    fn entries(&self, disk: &Disk) -> Result<Vec<Entry>, ContentsError> {
         let fail = |errno| self.failed(errno);
         let now = crate::clock::SystemClock::new().now().as_millis() / 1000;
         let mut entries = Vec::new();
@@ -239,6 +244,8 @@ impl Contents {
             let Ok(dir) = disk.walk(self.dir.as_fd(), &folder) else { continue };
             list(disk, dir.as_fd(), &folder, &mut entries).map_err(fail)?;
         }
+        let used = entries.iter().map(|entry| entry.size).sum();
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(used);
         Ok(entries)
     }
 
@@ -251,8 +258,18 @@ impl Contents {
         }
     }
 
-    fn full(&self, needed: u64) -> ContentsError {
-        ContentsError::Full { needed, used: self.used(), cap: self.cap }
+    fn fits(&self, needed: u64) -> Result<bool, ContentsError> {
+        Ok(self.used()?.saturating_add(needed) <= self.cap)
+    }
+
+    /// What is not counted yet is counted as it is then.
+    fn changed(&self, how: impl FnOnce(u64) -> u64) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        *used = used.map(how);
+    }
+
+    fn full(&self, needed: u64) -> Result<ContentsError, ContentsError> {
+        Ok(ContentsError::Full { needed, used: self.used()?, cap: self.cap })
     }
 
     fn failed(&self, errno: Errno) -> ContentsError {
@@ -282,8 +299,7 @@ fn list(disk: &Disk, dir: BorrowedFd<'_>, folder: &OsStr, entries: &mut Vec<Entr
 }
 
 fn seconds(stat: &rustix::fs::Stat) -> i64 {
-    #[cfg_attr(target_os = "linux", expect(clippy::useless_conversion, reason = "its width differs by system"))]
-    stat.st_mtime.into()
+    stat.st_mtime
 }
 
 /// The folder of a hash and its name there; nothing for what is not the hash of anything.

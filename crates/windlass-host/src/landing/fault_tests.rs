@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::disk::Before;
 use super::recover::recover_through;
-use super::testing::{Scene, change, old_tree, tree_of};
+use super::testing::{Scene, change, file, old_tree, swap, tree_of};
 use super::*;
 
 type Tree = BTreeMap<String, (char, u32, Vec<u8>)>;
@@ -89,7 +89,9 @@ fn check_whole(scene: &Scene, old: &Tree, new: &Tree, case: &str) -> bool {
 fn check_death(lacks: Lacks) {
     let (old, new, calls) = ends(lacks);
     let mut ended = [0, 0];
-    for at in 1..=calls {
+    // The usual file system meets every call; the others meet the calls in which they differ from it often enough.
+    let every = if lacks == Lacks::Nothing { 1 } else { 3 };
+    for at in (1..=calls).step_by(every) {
         let (scene, swaps) = scene();
         let done = landed(&scene, &swaps, &Disk::watched(dies(at, lacks)));
         let found = recovered(&scene);
@@ -123,9 +125,9 @@ fn the_same_where_renames_replace() {
 fn recovery_that_dies_at_any_call_is_done_by_the_next() {
     let (old, new, calls) = ends(Lacks::Nothing);
     let mut died = 0;
-    for at in (1..=calls).step_by(23) {
+    for at in (1..=calls).step_by(31) {
         // Another first call for each, so that over all of them every call of recovery is met.
-        for again in ((at % 19) + 1..).step_by(19) {
+        for again in ((at % 23) + 1..).step_by(23) {
             let (scene, swaps) = scene();
             let _ = landed(&scene, &swaps, &Disk::watched(dies(at, Lacks::Nothing)));
             let disk = Disk::watched(dies(again, Lacks::Nothing));
@@ -144,91 +146,137 @@ fn recovery_that_dies_at_any_call_is_done_by_the_next() {
 #[test]
 fn a_call_that_fails_anywhere_leaves_the_old_tree_or_the_new() {
     let (old, new, calls) = ends(Lacks::Nothing);
-    for errno in [Errno::IO, Errno::NOSPC, Errno::ACCESS] {
-        for at in 1..=calls {
-            let (scene, swaps) = scene();
-            let done = landed(&scene, &swaps, &Disk::watched(fails(at, errno)));
-            let case = format!("{errno} at {at}: {done:?}");
-            // Taking back met no second failure, so the tree is whole before recovery; that only cleans up.
-            let now = tree_of(&scene.tree());
-            let now: Tree = now.into_iter().filter(|(path, _)| !path.contains(STAGING)).collect();
-            assert!(now == if done.is_ok() { new.clone() } else { old.clone() }, "{case}: {now:#?}");
-            recovered(&scene);
-            assert_eq!(check_whole(&scene, &old, &new, &case), done.is_ok(), "{case}");
+    for at in 1..=calls {
+        let errno = [Errno::IO, Errno::NOSPC, Errno::ACCESS][usize::try_from(at % 3).unwrap()];
+        let (scene, swaps) = scene();
+        let done = landed(&scene, &swaps, &Disk::watched(fails(at, errno)));
+        let case = format!("{errno} at {at}: {done:?}");
+        // Taking back met no second failure, so the tree is whole before recovery; that only cleans up.
+        let now = tree_of(&scene.tree());
+        let now: Tree = now.into_iter().filter(|(path, _)| !path.contains(STAGING)).collect();
+        assert!(now == if done.is_ok() { new.clone() } else { old.clone() }, "{case}: {now:#?}");
+        recovered(&scene);
+        assert_eq!(check_whole(&scene, &old, &new, &case), done.is_ok(), "{case}");
+    }
+}
+
+/// What somebody does to a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Act {
+    /// Writes into what is there, or makes it.
+    Overwrite,
+    /// Puts a new file in its place.
+    Save,
+    Delete,
+    /// Makes a directory of it, with a file in it.
+    MakeDir,
+}
+
+const THEIRS: &str = "mine, says somebody\n";
+
+impl Act {
+    /// Does it, and says whether there was something to do.
+    fn on(self, path: &Path) -> bool {
+        let Self::Delete = self else {
+            // A parent may be a file.
+            return std::fs::create_dir_all(path.parent().unwrap()).is_ok() && self.write(path).is_ok();
+        };
+        std::fs::remove_file(path).is_ok()
+    }
+
+    fn write(self, path: &Path) -> std::io::Result<()> {
+        let draft = path.with_extension("draft");
+        match self {
+            Self::Delete => Ok(()),
+            Self::Overwrite => std::fs::write(path, THEIRS),
+            Self::Save => {
+                std::fs::write(&draft, THEIRS)?;
+                std::fs::rename(&draft, path).inspect_err(|_| std::fs::remove_file(&draft).unwrap())
+            }
+            Self::MakeDir => {
+                let _ = std::fs::remove_file(path);
+                std::fs::create_dir_all(path)?;
+                std::fs::write(path.join("inner"), THEIRS)
+            }
+        }
+    }
+
+    fn is_there(self, path: &Path) -> bool {
+        match self {
+            Self::Delete => path.symlink_metadata().is_err(),
+            Self::MakeDir => std::fs::read_to_string(path.join("inner")).is_ok_and(|text| text == THEIRS),
+            Self::Overwrite | Self::Save => std::fs::read_to_string(path).is_ok_and(|text| text == THEIRS),
         }
     }
 }
 
-/// What somebody does to a path: leaves a file with their bytes, or nothing. Says whether there was something to do.
-type Deed = (&'static str, fn(&Path) -> bool);
-
-const THEIRS: &str = "mine, says somebody\n";
-
-fn overwrite(path: &Path) -> bool {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, THEIRS).unwrap();
-    true
-}
-
-fn save(path: &Path) -> bool {
-    let draft = path.with_extension("draft");
-    std::fs::write(&draft, THEIRS).unwrap();
-    std::fs::rename(draft, path).unwrap();
-    true
-}
-
-fn delete(path: &Path) -> bool {
-    std::fs::remove_file(path).is_ok()
-}
+type Deed = (&'static str, Act);
 
 const DEEDS: &[Deed] = &[
-    ("a.txt", overwrite),
-    ("a.txt", save),
-    ("a.txt", delete),
-    ("new/one/two", overwrite),
-    ("gone/x", overwrite),
-    ("gone/x", delete),
-    ("conv", save),
+    ("a.txt", Act::Overwrite),
+    ("a.txt", Act::Save),
+    ("a.txt", Act::Delete),
+    ("a.txt", Act::MakeDir),
+    ("new/one/two", Act::Overwrite),
+    ("gone/x", Act::Save),
+    ("gone/x", Act::Delete),
+    ("gone/deep/mine", Act::Overwrite),
+    ("conv", Act::Save),
+    ("plain/in", Act::Overwrite),
+    ("dir", Act::Save),
+    ("unlinked", Act::Save),
 ];
 
-/// All that is not a directory, without one path.
-fn others(tree: &Tree, path: &str) -> Tree {
-    let other = |(name, seen): &(&String, &(char, u32, Vec<u8>))| **name != *path && seen.0 != 'd';
-    tree.iter().filter(other).map(|(name, seen)| (name.clone(), seen.clone())).collect()
+/// All that is not a directory, without some paths, what is beneath them, and what they are beneath: a file cannot be
+/// where somebody has a directory.
+fn others(tree: &Tree, without: &[Deed]) -> Tree {
+    let other = |name: &str| {
+        let (name, mut without) = (Path::new(name), without.iter().map(|(path, _)| Path::new(path)));
+        without.all(|path| !name.starts_with(path) && !path.starts_with(name))
+    };
+    tree.iter()
+        .filter(|(name, seen)| seen.0 != 'd' && other(name))
+        .map(|(name, it)| (name.clone(), it.clone()))
+        .collect()
 }
 
+/// Everything that somebody did is there, and the rest is the old tree or the new.
 #[track_caller]
-fn check_theirs(scene: &Scene, (old, new): (&Tree, &Tree), (path, deed): Deed, case: &str) {
-    let found = std::fs::read_to_string(scene.tree().join(path)).ok();
-    let wanted = (!std::ptr::fn_addr_eq(deed, delete as fn(&Path) -> bool)).then(|| THEIRS.to_owned());
-    assert_eq!(found, wanted, "{case}");
-    let now = others(&tree_of(&scene.tree()), path);
-    let whole = now == others(old, path) || now == others(new, path);
+fn check_theirs(scene: &Scene, (old, new): (&Tree, &Tree), deeds: &[Deed], case: &str) {
+    for (path, act) in deeds {
+        assert!(act.is_there(&scene.tree().join(path)), "{case}: {act:?} of {path} is lost");
+    }
+    let now = others(&tree_of(&scene.tree()), deeds);
+    let whole = now == others(old, deeds) || now == others(new, deeds);
     assert!(whole, "{case}: the rest is neither old nor new: {now:#?}");
     assert!(!scene.journal().join("journal.json").exists(), "{case}: the journal is still there");
 }
 
-/// Somebody does something at every call of a landing.
+/// Somebody does one thing after the other, each at its call. Gives what there was to do.
+fn meddling(scene: &Scene, deeds: Vec<(u64, Deed)>, lacks: Lacks) -> (Disk, Rc<RefCell<Vec<Deed>>>) {
+    let (tree, done) = (scene.tree(), Rc::new(RefCell::new(Vec::new())));
+    let did = Rc::clone(&done);
+    let disk = Disk::watched(Box::new(move |call, what| {
+        for (_, (path, act)) in deeds.iter().filter(|(at, _)| *at == call) {
+            if act.on(&tree.join(path)) {
+                done.borrow_mut().push((*path, *act));
+            }
+        }
+        lacks.refuses(what)
+    }));
+    (disk, did)
+}
+
+/// Somebody does something at every call of a landing; each deed meets every so many of them.
 #[track_caller]
 fn check_meddling(lacks: Lacks) {
     let (old, new, calls) = ends(lacks);
     for (number, deed) in DEEDS.iter().enumerate() {
-        for at in (1 + number as u64 % 7..=calls).step_by(7) {
+        for at in (1 + number as u64..=calls).step_by(DEEDS.len()) {
             let (scene, swaps) = scene();
-            let path = scene.tree().join(deed.0);
-            let (meddle, done) = (deed.1, Rc::new(Cell::new(false)));
-            let did = Rc::clone(&done);
-            let disk = Disk::watched(Box::new(move |call, what| {
-                if call == at {
-                    done.set(meddle(&path));
-                }
-                lacks.refuses(what)
-            }));
+            let (disk, did) = meddling(&scene, vec![(at, *deed)], lacks);
             let done = landed(&scene, &swaps, &disk);
-            let case = format!("deed {number} at {at}: {done:?}");
-            if did.get() {
-                check_theirs(&scene, (&old, &new), *deed, &case);
-            }
+            check_theirs(&scene, (&old, &new), &did.borrow(), &format!("{deed:?} at {at}: {done:?}"));
         }
     }
 }
@@ -243,19 +291,110 @@ fn the_same_by_two_renames() {
     check_meddling(Lacks::Exchange);
 }
 
+/// A landing dies, somebody does something, then recovery runs.
+#[track_caller]
+fn check_late(lacks: Lacks) {
+    let (old, new, calls) = ends(lacks);
+    for (number, deed) in DEEDS.iter().enumerate() {
+        for at in (1 + number as u64..=calls).step_by(DEEDS.len()) {
+            let (scene, swaps) = scene();
+            // Half of a rename by two names, with one of them deleted, looks like one that was not begun.
+            if lacks == Lacks::ExchangeAndNoReplace && deed.1 == Act::Delete {
+                continue;
+            }
+            let _ = landed(&scene, &swaps, &Disk::watched(dies(at, lacks)));
+            let did = if deed.1.on(&scene.tree().join(deed.0)) { vec![*deed] } else { vec![] };
+            let disk = Disk::watched(Box::new(move |_, what| lacks.refuses(what)));
+            let found = recover_through(&disk, &scene.journal(), &scene.contents).unwrap();
+            check_theirs(&scene, (&old, &new), &did, &format!("{deed:?}, dead at {at}: {found:?}"));
+        }
+    }
+}
+
 #[test]
 fn what_somebody_writes_before_recovery_is_there_afterwards() {
-    let (old, new, calls) = ends(Lacks::Nothing);
-    for (number, deed) in DEEDS.iter().enumerate() {
-        for at in (1 + number as u64 % 7..=calls).step_by(7) {
-            let (scene, swaps) = scene();
-            let _ = landed(&scene, &swaps, &Disk::watched(dies(at, Lacks::Nothing)));
-            let did = (deed.1)(&scene.tree().join(deed.0));
-            let found = recovered(&scene);
-            if did {
-                check_theirs(&scene, (&old, &new), *deed, &format!("deed {number}, dead at {at}: {found:?}"));
+    check_late(Lacks::Nothing);
+}
+
+#[test]
+fn the_same_where_renames_replace_and_nothing_is_exchanged() {
+    check_late(Lacks::ExchangeAndNoReplace);
+}
+
+/// A change of one path of each kind, and one more that cannot land, because somebody makes it after the first look:
+/// everything is taken back.
+fn doomed() -> (Scene, Vec<Swap>, Deed) {
+    let scene = Scene::new();
+    scene.file("changed", "old\n", 0o644);
+    scene.file("deleted", "old\n", 0o644);
+    scene.contents.put_bytes(b"new\n").unwrap();
+    let swaps = vec![
+        swap("changed", file("old\n", 0o644), file("new\n", 0o644)),
+        swap("deleted", file("old\n", 0o644), Image::Absent),
+        swap("made", Image::Absent, file("new\n", 0o644)),
+        swap("taken", Image::Absent, file("new\n", 0o644)),
+    ];
+    (scene, swaps, ("taken", Act::Overwrite))
+}
+
+/// While a landing is taken back somebody does something else.
+#[track_caller]
+fn check_meddling_with_back(lacks: Lacks) {
+    let first = Rc::new(Cell::new(0));
+    let (scene, swaps, taken) = doomed();
+    let old = tree_of(&scene.tree());
+    // It is taken when staging begins.
+    let (seen, tree) = (Rc::clone(&first), scene.tree());
+    let disk = Disk::watched(Box::new(move |call, what| {
+        if what == "make_dir" && seen.get() == 0 {
+            seen.set(call);
+            assert!(taken.1.on(&tree.join(taken.0)));
+        }
+        lacks.refuses(what)
+    }));
+    assert!(matches!(landed(&scene, &swaps, &disk), Err(LandError::Conflict { .. })));
+    check_theirs(&scene, (&old, &old), &[taken], "nothing else");
+    for path in ["changed", "deleted", "made"] {
+        // Every call is met by one of the two that write.
+        for (number, act) in [Act::Overwrite, Act::Save, Act::Delete].into_iter().enumerate() {
+            for at in (first.get() + 1 + number as u64..=disk.calls()).step_by(2) {
+                let (scene, swaps, taken) = doomed();
+                let deeds = vec![(first.get(), taken), (at, (path, act))];
+                let (disk, did) = meddling(&scene, deeds, lacks);
+                let done = landed(&scene, &swaps, &disk);
+                assert!(done.is_err(), "{act:?} of {path} at {at}");
+                check_theirs(&scene, (&old, &old), &did.borrow(), &format!("{act:?} of {path} at {at}: {done:?}"));
             }
         }
+    }
+}
+
+#[test]
+fn what_somebody_writes_while_a_landing_is_taken_back_is_there_afterwards() {
+    check_meddling_with_back(Lacks::Nothing);
+}
+
+#[test]
+fn the_same_by_renames_alone() {
+    check_meddling_with_back(Lacks::Exchange);
+}
+
+#[test]
+fn two_things_that_somebody_does_are_both_there_afterwards() {
+    let (old, new, calls) = ends(Lacks::Nothing);
+    for number in 0..300_u64 {
+        // Any numbers that reach every pair of deeds and all distances; the second is often met while the landing
+        // is taken back because of the first.
+        let (first, second) = (number * 7 % calls + 1, number * 7 % calls + 1 + number * 13 % 90);
+        let pick = |number: u64| DEEDS[usize::try_from(number).unwrap() % DEEDS.len()];
+        let deeds = [(first, pick(number)), (second, pick(number / 5 + 4))];
+        if deeds[0].1.0 == deeds[1].1.0 {
+            continue;
+        }
+        let (scene, swaps) = scene();
+        let (disk, did) = meddling(&scene, deeds.to_vec(), Lacks::Nothing);
+        let done = landed(&scene, &swaps, &disk);
+        check_theirs(&scene, (&old, &new), &did.borrow(), &format!("{deeds:?}: {done:?}"));
     }
 }
 
@@ -276,5 +415,6 @@ fn what_is_written_through_an_open_handle_before_it_is_kept_stops_the_landing() 
     assert!(matches!(&err, LandError::Conflict { refused, .. } if refused[0].path == "a.txt"), "{err}");
     let now = tree_of(&scene.tree());
     assert_eq!(now["a.txt"].2, b"a old\nand a line\n");
-    assert_eq!(others(&now, "a.txt"), others(&old, "a.txt"));
+    let deed = [("a.txt", Act::Overwrite)];
+    assert_eq!(others(&now, &deed), others(&old, &deed));
 }

@@ -1,8 +1,8 @@
 //! What a landing is about to do, written down before it does it, so that whoever comes after a crash can finish it
 //! or take it back. Nothing here touches the user's tree.
 
-use std::ffi::OsStr;
-use std::io::Read;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,19 @@ use serde::{Deserialize, Serialize};
 use windlass_core::image::Swap;
 
 use super::LandError;
-use super::disk::Disk;
+use super::disk::{Disk, Sys};
+use super::look::CHUNK;
 use crate::workspace::from_errno;
 
 const FILE: &str = "journal.json";
 const DRAFT: &str = "journal.json.new";
 const LOCK: &str = "lock";
 /// A journal of the largest change that anyone lands is far below this.
-const MAX_JOURNAL: u64 = 256 << 20;
+const MAX_JOURNAL: usize = 256 << 20;
+
+/// So many files are made to last one by one, which does not wait for what others write to the same disk. The tests
+/// have changes of both sizes.
+const FEW: usize = if cfg!(test) { 8 } else { 64 };
 
 /// How far a landing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,8 +53,8 @@ pub(super) struct Dir {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Journal {
     pub(super) state: State,
-    /// The tree.
-    pub(super) root: PathBuf,
+    /// The path of the tree, which need not be UTF-8.
+    pub(super) root: OsString,
     /// The name of every staging directory.
     pub(super) name: String,
     /// The directories that hold one; the first is the root, and more are only for other file systems.
@@ -65,6 +70,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Whether there are so many files that the file system is made to last as a whole, and not each of them.
+    pub(super) fn is_large(&self) -> bool {
+        self.swaps.len() > FEW
+    }
+
     /// Where its staging directories are.
     pub(super) fn stage_paths(&self) -> impl Iterator<Item = String> {
         self.stages.iter().map(|at| Path::new(at).join(&self.name).display().to_string())
@@ -96,8 +106,7 @@ impl Desk {
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(from_errno(&path, errno).into()),
         };
-        let mut text = Vec::new();
-        file.take(MAX_JOURNAL).read_to_end(&mut text).map_err(|err| crate::workspace::from_io(&path, &err))?;
+        let text = read(disk, &file).map_err(|errno| from_errno(&path, errno))?;
         let unreadable = |err: serde_json::Error| {
             LandError::Journal(format!(
                 "{} cannot be read ({err}), so an unfinished landing cannot be recovered; look for directories \
@@ -137,5 +146,19 @@ impl Desk {
             }
         }
         Ok(disk.sync_dir(self.dir.as_fd()).map_err(fail)?)
+    }
+}
+
+fn read(disk: &Disk, file: &File) -> Sys<Vec<u8>> {
+    let (mut text, mut buffer) = (Vec::new(), vec![0; CHUNK]);
+    loop {
+        let read = disk.read(file, &mut buffer)?;
+        if read == 0 {
+            return Ok(text);
+        }
+        text.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        if text.len() > MAX_JOURNAL {
+            return Err(Errno::FBIG);
+        }
     }
 }

@@ -16,6 +16,8 @@ use crate::workspace::{Root, bad_path, from_errno, kind_of, outside, wrong_kind}
 
 /// As many bytes of a file are in memory at once.
 pub(super) const CHUNK: usize = 256 * 1024;
+/// How often something that changes while it is looked at is looked at again.
+const MAX_LOOKS: u32 = 8;
 /// Longer paths are refused before the system sees them.
 const MAX_PATH: usize = 4096;
 
@@ -65,26 +67,42 @@ pub(super) fn see(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Seen,
 
 /// What is at a name of a directory; `path` is for messages.
 pub(super) fn see_at(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr, path: &str) -> Result<Seen, FileError> {
-    let fail = |errno| from_errno(Path::new(path), errno);
-    let Some(stat) = disk.stat(dir, name).map_err(fail)? else { return Ok(Seen::Image(Image::Absent)) };
+    for _ in 0..MAX_LOOKS {
+        match see_once(disk, dir, name) {
+            // It became something else, or nothing, between two calls.
+            Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => {}
+            Err(Errno::ILSEQ) => {
+                return Err(FileError {
+                    kind: FileErrorKind::BadInput,
+                    message: format!(
+                        "{path} is a symbolic link whose target is not UTF-8; such links cannot be landed"
+                    ),
+                });
+            }
+            other => return other.map_err(|errno| from_errno(Path::new(path), errno)),
+        }
+    }
+    Err(from_errno(Path::new(path), Errno::BUSY))
+}
+
+fn see_once(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Seen> {
+    let Some(stat) = disk.stat(dir, name)? else { return Ok(Seen::Image(Image::Absent)) };
     match kind_of(FileType::from_raw_mode(stat.st_mode)) {
         FileKind::Directory => Ok(Seen::Directory),
         FileKind::Special => Ok(Seen::Special),
         FileKind::Link => {
-            let target = disk.read_link(dir, name).map_err(fail)?;
-            let target = String::from_utf8(target).map_err(|_| FileError {
-                kind: FileErrorKind::BadInput,
-                message: format!("{path} is a symbolic link whose target is not UTF-8; such links cannot be landed"),
-            })?;
+            let target = String::from_utf8(disk.read_link(dir, name)?).map_err(|_| Errno::ILSEQ)?;
             Ok(Seen::Image(Image::Link { target }))
         }
         FileKind::File => {
-            let file = disk.open(dir, name).map_err(fail)?;
-            let stat = disk.stat_of(&file).map_err(fail)?;
-            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-                return Ok(Seen::Special);
+            let file = disk.open(dir, name)?;
+            let stat = disk.stat_of(&file)?;
+            match kind_of(FileType::from_raw_mode(stat.st_mode)) {
+                FileKind::File => {}
+                FileKind::Directory => return Ok(Seen::Directory),
+                FileKind::Link | FileKind::Special => return Ok(Seen::Special),
             }
-            let (hash, size) = hash(disk, &file).map_err(fail)?;
+            let (hash, size) = hash(disk, &file)?;
             Ok(Seen::Image(Image::File { hash, size, mode: mode_of(&stat) }))
         }
     }

@@ -30,7 +30,10 @@ pub struct Recovered {
 
 /// Finishes or takes back what a dead process left, if there is something; a landing that is at work is not disturbed.
 pub fn recover(journal_dir: &Path, contents: &Contents) -> Result<Option<Recovered>, LandError> {
-    recover_through(&Disk::default(), journal_dir, contents)
+    recover_through(&Disk::default(), journal_dir, contents).map_err(|err| match err {
+        LandError::File(err) => LandError::Unfinished(err.message),
+        other => other,
+    })
 }
 
 pub(super) fn recover_through(
@@ -44,7 +47,7 @@ pub(super) fn recover_through(
     }
     let Some(desk) = Desk::take(disk, journal_dir)? else { return Ok(None) };
     let Some(mut journal) = desk.read(disk)? else { return Ok(None) };
-    let root = Root::open(&journal.root).map_err(|err| {
+    let root = Root::open(Path::new(&journal.root)).map_err(|err| {
         LandError::Journal(format!(
             "an unfinished landing cannot be recovered: {err}; make the directory reachable again, or remove {} to \
              give it up",

@@ -2,6 +2,7 @@
 //! A staging directory is for its owner alone, and everything in it is ours by number.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -38,6 +39,7 @@ pub(super) fn make(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Resu
         let fail = |errno| from_errno(Path::new(if at.is_empty() { "." } else { at }), errno);
         let dir = dir_at(disk, root, at)?.ok_or_else(|| fail(Errno::NOENT))?;
         disk.make_dir(dir.as_fd(), OsStr::new(&journal.name), 0o700).map_err(fail)?;
+        disk.sync_dir(dir.as_fd()).map_err(fail)?;
     }
     Ok(())
 }
@@ -59,10 +61,14 @@ pub(super) fn fill(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal, source:
         let Some(Some(dir)) = stages.get(*stage) else {
             return Err(from_errno(Path::new(&swap.path), Errno::NOENT).into());
         };
-        one(disk, root, dir.as_fd(), &new_name(at), swap, source)?;
+        let file = one(disk, root, dir.as_fd(), &new_name(at), swap, source)?;
+        if let Some(file) = file.filter(|_| !journal.is_large()) {
+            disk.sync(&file).map_err(|errno| from_errno(Path::new(&swap.path), errno))?;
+        }
     }
     for dir in stages.iter().flatten() {
-        disk.sync_dir(dir.as_fd()).map_err(|errno| from_errno(Path::new(&journal.name), errno))?;
+        let synced = if journal.is_large() { disk.sync_all(dir.as_fd()) } else { disk.sync_dir(dir.as_fd()) };
+        synced.map_err(|errno| from_errno(Path::new(&journal.name), errno))?;
     }
     Ok(())
 }
@@ -79,6 +85,7 @@ fn refuse_clashes(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Resul
     }
 }
 
+/// Writes one new file, or makes a new link.
 fn one(
     disk: &Disk,
     root: BorrowedFd<'_>,
@@ -86,12 +93,15 @@ fn one(
     name: &OsStr,
     swap: &Swap,
     source: &dyn Source,
-) -> Result<(), Halt> {
+) -> Result<Option<File>, Halt> {
     let path = Path::new(&swap.path);
     let fail = |errno| from_errno(path, errno);
     match &swap.after {
-        Image::Absent => Ok(()),
-        Image::Link { target } => Ok(disk.make_link(target, stage, name).map_err(fail)?),
+        Image::Absent => Ok(None),
+        Image::Link { target } => {
+            disk.make_link(target, stage, name).map_err(fail)?;
+            Ok(None)
+        }
         Image::File { hash, size, mode } => {
             let from = source.open(swap).map_err(|err| from_io(path, &err))?;
             let file = disk.create(stage, name, 0o600).map_err(fail)?;
@@ -104,13 +114,13 @@ fn one(
                 take_after(disk, root, &file, swap)?;
             }
             disk.set_mode(&file, *mode).map_err(fail)?;
-            Ok(disk.sync(&file).map_err(fail)?)
+            Ok(Some(file))
         }
     }
 }
 
 /// Gives a new file the owner and the attributes of the one it will replace.
-fn take_after(disk: &Disk, root: BorrowedFd<'_>, file: &std::fs::File, swap: &Swap) -> Result<(), Halt> {
+fn take_after(disk: &Disk, root: BorrowedFd<'_>, file: &File, swap: &Swap) -> Result<(), Halt> {
     let path = Path::new(&swap.path);
     let fail = |errno| from_errno(path, errno);
     let Spot::There(dir, name) = find(disk, root, &swap.path)? else { return Ok(()) };

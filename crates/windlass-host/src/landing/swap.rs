@@ -12,7 +12,7 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::FileError;
 
 use super::check::why;
-use super::contents::Contents;
+use super::contents::{Contents, Lasting};
 use super::disk::Disk;
 use super::journal::Journal;
 use super::look::{Seen, Spot, dir_at, find, parent, see, see_at};
@@ -278,6 +278,7 @@ impl<'a> Work<'a> {
     /// what somebody wrote to a displaced file meanwhile, through a handle that was open, does.
     pub(super) fn keep_displaced(&self) -> Result<Vec<NotKept>, Halt> {
         let mut not_kept = Vec::new();
+        let lasting = if self.journal.is_large() { Lasting::Later } else { Lasting::Now };
         for at in 0..self.journal.swaps.len() {
             let (swap, stage) = self.at(at)?;
             let Image::File { hash, .. } = &swap.before else { continue };
@@ -286,7 +287,7 @@ impl<'a> Work<'a> {
                 other => other,
             };
             let kept = match opened {
-                Ok(file) => self.contents.put_through(self.disk, &file).map_err(|err| err.to_string()),
+                Ok(file) => self.contents.put_through(self.disk, &file, lasting).map_err(|err| err.to_string()),
                 Err(errno) => Err(from_errno(Path::new(&swap.path), errno).message),
             };
             match kept {
@@ -297,6 +298,13 @@ impl<'a> Work<'a> {
                 }
                 Err(reason) => not_kept.push(NotKept { path: swap.path.clone(), reason }),
             }
+        }
+        if lasting == Lasting::Later
+            && let Err(err) = self.contents.make_last(self.disk)
+        {
+            let files = self.journal.swaps.iter().filter(|(swap, _)| matches!(swap.before, Image::File { .. }));
+            let not_safe = |(swap, _): &(Swap, usize)| NotKept { path: swap.path.clone(), reason: err.to_string() };
+            return Ok(files.map(not_safe).collect());
         }
         Ok(not_kept)
     }
@@ -314,5 +322,78 @@ impl<'a> Work<'a> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{file, swap};
+    use super::*;
+
+    /// What is at the path, in the new place and in the old: `o` what was there, `n` what comes, `t` somebody's, `-`
+    /// nothing. A `=` says that the path and the new place are one file.
+    #[track_caller]
+    fn check(kind: &str, places: &str, expect: Standing) {
+        let (old, new) = (file("old", 0o644), file("new", 0o644));
+        let (before, after) = match kind {
+            "change" => (old.clone(), new.clone()),
+            "delete" => (old.clone(), Image::Absent),
+            _ => (Image::Absent, new.clone()),
+        };
+        let seen = |at: usize| match places.as_bytes()[at] {
+            b'o' => Seen::Image(old.clone()),
+            b'n' => Seen::Image(new.clone()),
+            b't' => Seen::Image(file("theirs", 0o644)),
+            b'd' => Seen::Directory,
+            _ => Seen::Image(Image::Absent),
+        };
+        let places = Places { target: seen(0), new: seen(1), old: seen(2), one_file: places.ends_with('=') };
+        assert_eq!(places.standing(&swap("x", before, after)), expect, "{kind}");
+    }
+
+    #[test]
+    fn a_change_is_known_by_its_places() {
+        check("change", "on-", Standing::NotYet);
+        check("change", "tn-", Standing::Theirs);
+        check("change", "-n-", Standing::Theirs);
+        check("change", "no-", Standing::Done);
+        check("change", "to-", Standing::Done);
+        check("change", "nt-", Standing::Held);
+        check("change", "nd-", Standing::Held);
+        check("change", "o--", Standing::Lost);
+        check("change", "n--", Standing::Done);
+        check("change", "t--", Standing::Theirs);
+    }
+
+    #[test]
+    fn a_change_by_two_renames_is_known_by_its_places() {
+        check("change", "-no", Standing::Between);
+        check("change", "tno", Standing::Theirs);
+        check("change", "nno=", Standing::Done);
+        check("change", "n-o", Standing::Done);
+        check("change", "-nt", Standing::Held);
+        check("change", "-to", Standing::Held);
+    }
+
+    #[test]
+    fn a_delete_is_known_by_its_places() {
+        check("delete", "o--", Standing::NotYet);
+        check("delete", "t--", Standing::Theirs);
+        check("delete", "---", Standing::Done);
+        check("delete", "--o", Standing::Done);
+        check("delete", "t-o", Standing::Done);
+        check("delete", "--t", Standing::Held);
+    }
+
+    #[test]
+    fn a_new_path_is_known_by_its_places() {
+        check("create", "-n-", Standing::NotYet);
+        check("create", "tn-", Standing::Theirs);
+        check("create", "nn-", Standing::Theirs);
+        check("create", "nn-=", Standing::Done);
+        check("create", "n--", Standing::Done);
+        check("create", "t--", Standing::Done);
+        check("create", "---", Standing::Done);
+        check("create", "-t-", Standing::Held);
     }
 }
