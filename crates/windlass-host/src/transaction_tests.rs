@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_core::CancellationToken;
 use windlass_core::id::RunId;
-use windlass_core::workspace::{Change, ProcessEnd};
+use windlass_core::workspace::{Change, Command, ProcessEnd, Watch};
 
 use super::*;
 
