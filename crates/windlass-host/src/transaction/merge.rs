@@ -128,7 +128,8 @@ impl Merge<'_> {
                     // Few files have any of them.
                     let _ = rustix::fs::lremovexattr(&from, note);
                 }
-                let flags = if from.is_dir() { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
+                let is_folder = std::fs::symlink_metadata(&from)?.is_dir();
+                let flags = if is_folder { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
                 match rustix::fs::renameat_with(rustix::fs::CWD, &from, &parent, name, flags) {
                     Err(rustix::io::Errno::XDEV) => copy(&from, &place),
                     other => Ok(other?),

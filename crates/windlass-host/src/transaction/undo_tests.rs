@@ -56,6 +56,10 @@ enum Held {
 
 impl Lab {
     async fn new(held: Held, cap: u64) -> Self {
+        Self::with_data(held, cap, None).await
+    }
+
+    async fn with_data(held: Held, cap: u64, data: Option<&Path>) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
         for (file, text) in [
@@ -83,7 +87,7 @@ impl Lab {
                 root: base.join("ws"),
                 home: Some(base.join("home")),
                 own: Vec::new(),
-                data_dir: base.join("data"),
+                data_dir: data.map_or_else(|| base.join("data"), Path::to_owned),
                 level: Level::WorkspaceWrite,
                 net: NetPolicy::Off,
                 read: Vec::new(),
@@ -180,7 +184,10 @@ fn listing(folder: &Path) -> BTreeMap<String, String> {
             } else if about.is_symlink() {
                 found.insert(name, fs::read_link(entry.path()).unwrap().display().to_string());
             } else {
-                found.insert(name, format!("{:o} {}", about.mode(), fs::read_to_string(entry.path()).unwrap()));
+                found.insert(
+                    name,
+                    format!("{:o} {}", about.mode(), String::from_utf8_lossy(&fs::read(entry.path()).unwrap())),
+                );
             }
         }
     }
@@ -245,6 +252,9 @@ async fn times_are_those_that_the_command_gave() {
 #[tokio::test]
 async fn protected_names_stay_as_they_are_at_any_depth() {
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    fs::write(lab.base.join("ws/CLAUDE.md"), "mine\n").unwrap();
+    fs::write(lab.base.join("ws/.git/config"), "[core]\n\thooksPath = hooks\n").unwrap();
+    fs::create_dir(lab.base.join("ws/hooks")).unwrap();
     let before = listing(&lab.base.join("ws"));
     for (line, named) in [
         ("echo '{\"x\":1}' > .vscode/settings.json", ".vscode"),
@@ -255,6 +265,8 @@ async fn protected_names_stay_as_they_are_at_any_depth() {
         ("echo ../x > .git/commondir", ".git/commondir"),
         ("rm -rf .git", ".git"),
         ("rm -rf .vscode", ".vscode"),
+        ("echo x >> CLAUDE.md", "CLAUDE.md"),
+        ("echo x > hooks/pre-commit", "hooks"),
     ] {
         let (finished, _) = lab.call(line).await;
         assert_eq!(finished.end, ProcessEnd::Exited { code: 0 }, "{line}: {}", finished.output);
@@ -262,6 +274,20 @@ async fn protected_names_stay_as_they_are_at_any_depth() {
         assert!(finished.output.starts_with(&told), "{line}: {}", finished.output);
         assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
     }
+    // What is free while it is absent is free here, too.
+    lab.check("echo x > AGENTS.md", &["AGENTS.md"]).await;
+}
+
+#[tokio::test]
+async fn outputs_come_over_from_another_disk_too() {
+    let Ok(data) = tempfile::tempdir_in("/dev/shm") else { return };
+    let lab = Lab::with_data(Held::Boxed, 1 << 30, Some(data.path())).await;
+    let line = "mkdir -p out/new/deep && cp /bin/true out/new/deep/t && ln -s deep out/new/l && echo other > out/old.o && \
+                touch -d 2001-02-03 out/new/deep/t && chmod 500 out/new/deep/t && echo n >> a.txt";
+    lab.check(line, &["a.txt"]).await;
+    let about = fs::metadata(lab.base.join("ws/out/new/l/t")).unwrap();
+    assert_eq!((about.mode() & 0o777, about.mtime() < 1_000_000_000), (0o500, true));
+    assert_eq!(lab.read("out/old.o"), "other\n");
 }
 
 #[tokio::test]
