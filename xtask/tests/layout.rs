@@ -18,6 +18,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // Keeps the C grammar and the tables of programs out of core; reads lines, runs nothing.
     ("windlass-shell", &["windlass-core"]),
     ("windlass-tools", &["windlass-core", "windlass-host", "windlass-shell"]),
+    // Keeps the parsers of twenty languages out of everything else.
+    ("windlass-validators", &["windlass-core"]),
     // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
     // listens on loopback by nature, so it bans nothing.
     ("windlass-corpus", &[]),
@@ -31,6 +33,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-sandbox",
             "windlass-shell",
             "windlass-tools",
+            "windlass-validators",
             "windlass-corpus",
         ],
     ),
@@ -48,6 +51,7 @@ const MUST_BAN: &[(&str, &[&str])] = &[
     ("windlass-tools", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-shell", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
+    ("windlass-validators", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
 ];
 
 /// The one crate that may do all of this.

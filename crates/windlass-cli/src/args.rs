@@ -18,8 +18,20 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk with the agent, in place, prompt by prompt
     Chat(ChatArgs),
-    /// Go on with a session: with a prompt as `run`, without one as `chat`
+    /// Go on with a session, or with a kept run: with a prompt as `run`, without one as `chat`
     Resume(ResumeArgs),
+    /// List kept runs of this workspace, and what was finished or taken back after a crash
+    Status(StatusArgs),
+    /// Show what a kept run would change
+    Diff(DiffArgs),
+    /// Check a kept run once more and bring it to your tree
+    Land(LandArgs),
+    /// Throw a kept run away
+    Discard(DiscardArgs),
+    /// Take back what a run changed in your tree; what you wrote since stays
+    Undo(UndoArgs),
+    /// Do again what was taken back last
+    Redo(RedoArgs),
     /// List, show, export and delete sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
@@ -59,6 +71,14 @@ pub(crate) enum DebugCommand {
     Decode(DecodeArgs),
     /// Run cases of attack and of everyday work through this binary and say what did not hold
     Attacks(AttacksArgs),
+    /// Check the syntax of texts and print the verdict on each, one JSON line a row
+    Validate(ValidateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// JSON lines of `{id, lang, text | text_b64, name?}`, plain or gzipped; `-` is standard input
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -111,15 +131,138 @@ pub(crate) struct RunArgs {
     /// Work on the tree itself, not on a copy
     #[arg(long, conflicts_with = "isolated")]
     pub(crate) in_place: bool,
-    /// Work on a copy that lands when the checks pass (not available yet)
+    /// Work on a copy that lands when the checks pass; this is the default
     #[arg(long)]
     pub(crate) isolated: bool,
+    #[command(flatten)]
+    pub(crate) contract: ContractArgs,
     /// Go on with the newest session of this workspace
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub(crate) go_on: bool,
     /// Go on with this session
     #[arg(short, long, value_name = "SESSION")]
     pub(crate) resume: Option<String>,
+}
+
+/// What must hold before changes land, and how they land.
+#[derive(Debug, Args, Default, Clone)]
+#[command(next_help_heading = "Checks and landing")]
+pub(crate) struct ContractArgs {
+    /// A command that must succeed before anything lands, the name of a validator, or `none`; may be given more than
+    /// once [default: what is found in the project]
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) validate: Vec<String>,
+    /// Make a commit of what lands, with this message or the prompt
+    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) commit: Option<String>,
+    /// Write a patch file and leave the tree as it is
+    #[arg(long, value_name = "FILE", conflicts_with = "commit")]
+    pub(crate) patch: Option<PathBuf>,
+    /// Land although other files were changed meanwhile, without checking again
+    #[arg(long)]
+    pub(crate) land_anyway: bool,
+    /// Changing nothing is fine
+    #[arg(long)]
+    pub(crate) allow_no_changes: bool,
+    /// Changed tests, scripts and settings of the checks are a failure
+    #[arg(long)]
+    pub(crate) strict_judge: bool,
+    /// Only these paths may be changed, as in an ignore file; may be given more than once
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) write_path: Option<Vec<String>>,
+    /// Most tries until the checks pass [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_iterations: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Of all workspaces
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Look in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Which kept run; the newest of this workspace without it
+    pub(crate) name: Option<String>,
+    /// Only names and counts
+    #[arg(long)]
+    pub(crate) stat: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Look in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LandArgs {
+    /// Which kept run; the newest of this workspace without it
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) contract: ContractArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Only this run, such as `run-2` [default: the last one that changed something]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["call", "to"])]
+    pub(crate) run: Option<String>,
+    /// Only this call
+    #[arg(long, value_name = "CALL", conflicts_with = "to")]
+    pub(crate) call: Option<String>,
+    /// Everything after this event, by its number
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) to: Option<u64>,
+    #[command(flatten)]
+    pub(crate) how: TakeBackArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedoArgs {
+    #[command(flatten)]
+    pub(crate) how: TakeBackArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeBackArgs {
+    /// In this session [default: the newest of this workspace with something to take back]
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Only show what would change
+    #[arg(long)]
+    pub(crate) preview: bool,
+    /// Leave out files that cannot be taken back, instead of changing nothing
+    #[arg(long)]
+    pub(crate) partly: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiscardArgs {
+    /// Which kept run
+    pub(crate) name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -133,14 +276,24 @@ pub(crate) struct ChatArgs {
     /// Go on with the newest session of this workspace
     #[arg(short = 'c', long = "continue")]
     pub(crate) go_on: bool,
+    /// Let every prompt work on a copy that lands when the checks pass
+    #[arg(long)]
+    pub(crate) isolated: bool,
+    #[command(flatten)]
+    pub(crate) contract: ContractArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// Which session; `windlass sessions list` shows them
+    /// Which session, or which kept run; `windlass sessions list` and `windlass status` show them
     pub(crate) session: String,
-    /// What to do next; without it, a chat
+    /// What to do next; without it, a chat, or for a kept run what it was doing
     pub(crate) prompt: Vec<String>,
+    /// Work on a copy that lands when the checks pass; always so for a kept run
+    #[arg(long)]
+    pub(crate) isolated: bool,
+    #[command(flatten)]
+    pub(crate) contract: ContractArgs,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     #[command(flatten)]

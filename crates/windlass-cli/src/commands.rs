@@ -5,12 +5,15 @@ mod config;
 mod debug;
 mod demo;
 mod doctor;
+mod kept;
 mod models;
 mod policy;
 mod sandbox;
 mod sessions;
 mod tools;
 pub(crate) mod trust;
+mod undo;
+mod validate;
 mod work;
 
 use std::process::ExitCode;
@@ -22,10 +25,17 @@ use crate::exit;
 use crate::failure::Failure;
 
 pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+    kept::recover();
     match cli.command {
         Command::Run(args) => work::run(&args),
         Command::Chat(args) => work::chat(&args),
         Command::Resume(args) => work::resume(&args),
+        Command::Status(args) => kept::status(&args),
+        Command::Diff(args) => kept::diff(&args),
+        Command::Land(args) => work::land(&args),
+        Command::Discard(args) => kept::discard(&args),
+        Command::Undo(args) => undo::undo(&args),
+        Command::Redo(args) => undo::redo(&args.how),
         Command::Sessions(command) => sessions::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),
@@ -37,6 +47,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
+        Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);

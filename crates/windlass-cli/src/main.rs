@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod contract;
 mod exit;
 mod failure;
 mod out;

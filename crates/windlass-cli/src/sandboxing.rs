@@ -24,13 +24,15 @@ pub(crate) fn sandbox(
     let Some(level) = level(settings)? else { return Ok(None) };
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let places = &settings.places;
+    let mut read = paths(settings, "sandbox.read", root, home.as_deref())?;
+    read.extend(crate::contract::scanners_dir().filter(|dir| dir.is_dir()));
     let plan = SandboxPlan {
         root: root.to_owned(),
         own: own_folders(settings),
         data_dir: places.data_dir.clone(),
         level,
         net: net(settings)?,
-        read: paths(settings, "sandbox.read", root, home.as_deref())?,
+        read,
         write: paths(settings, "sandbox.write", root, home.as_deref())?,
         hidden,
         limits: limits(settings)?,

@@ -19,19 +19,19 @@ use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::tool::Tool;
-use windlass_core::workspace::Isolation;
-use windlass_engine::{OnAsk, Open, RunHandle, RunOptions, Session};
+use windlass_core::workspace::{Isolation, LandTo};
+use windlass_engine::{Contract, OnAsk, Open, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 
-use crate::args::{AgentArgs, Format, LimitArgs, OutputArgs};
+use crate::args::{AgentArgs, ContractArgs, Format, LimitArgs, OutputArgs};
 use crate::commands::trust::ask_about;
 use crate::failure::Failure;
 use crate::plan::{self, ModelPlan};
 use crate::programs::with_programs;
 use crate::settings::Settings;
 use crate::view::{View, ask};
-use crate::{exit, wire};
+use crate::{contract, exit, wire};
 use input::Input;
 use signals::Signals;
 
@@ -51,7 +51,12 @@ pub(crate) struct Opening<'a> {
     pub(crate) agent: &'a AgentArgs,
     pub(crate) output: &'a OutputArgs,
     pub(crate) which: Which,
-    pub(crate) default_mode: Mode,
+    pub(crate) isolation: Isolation,
+    pub(crate) contract: &'a ContractArgs,
+    /// Go on with this kept run.
+    pub(crate) kept: Option<String>,
+    /// Nobody works on it any more: what is there is judged, and lands.
+    pub(crate) only_land: bool,
 }
 
 /// Which session.
@@ -65,7 +70,7 @@ pub(crate) enum Which {
 pub(crate) struct Ready {
     pub(crate) settings: Settings,
     pub(crate) root: Arc<Root>,
-    plan: ModelPlan,
+    plan: Option<ModelPlan>,
     /// Being made while the rest is prepared: their schemas are the longest part of a start.
     tools: std::thread::JoinHandle<Vec<Arc<dyn Tool>>>,
 }
@@ -80,21 +85,37 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
         settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
     }
     settings.add_flags(agent, limits)?;
-    let plan = ModelPlan::of(agent, &settings)?;
+    let plan = Some(ModelPlan::of(agent, &settings)?);
     Ok(Ready { settings, root: Arc::new(root), plan, tools })
+}
+
+/// The same without an agent.
+pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Ready, Failure> {
+    let tools = std::thread::spawn(Vec::new);
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(cd, home.as_deref())?;
+    let settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
+    Ok(Ready { settings, root: Arc::new(root), plan: None, tools })
 }
 
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
-        let Ready { settings, root, plan, tools } = ready;
+        let Ready { mut settings, root, plan, tools } = ready;
+        settings.add_contract_flags(opening.contract)?;
         let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
         let tools = with_programs(tools, &settings)?;
-        let unknown = plan.unknown_model();
+        let unknown = plan.as_ref().and_then(ModelPlan::unknown_model);
         for warning in settings.warnings.iter().chain(&unknown) {
             say!("warning: {}", crate::safe::message(warning));
         }
         let schema = opening.agent.json_schema.as_deref();
-        let wired = wire::engine(&settings, &plan, root.clone(), opening.default_mode, schema, tools)?;
+        let isolated = opening.isolation == Isolation::Isolated;
+        // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
+        let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
+        let agent = plan.as_ref().map_or(wire::Agent::Nobody, |plan| wire::Agent::Model(plan, schema));
+        let redactor = wire::redactor(&settings)?;
+        let validators = contract::validators(&settings, opening.contract, &root, &redactor, isolated)?;
+        let wired = wire::engine(&settings, &agent, root.clone(), default_mode, tools, validators)?;
         let which = match opening.which {
             Which::New => Open::New,
             Which::Named(id) => Open::Resume(session_id(&id)?),
@@ -102,9 +123,15 @@ impl Desk {
         };
         let session = wired.engine.open(which, RunMode::Full).await?;
         let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
+        let mut budget = settings.budget()?;
+        if opening.only_land {
+            budget.iterations = Some(1);
+        }
+        let terms = contract::terms(&settings, opening.contract)?;
         let options = RunOptions {
-            isolation: Isolation::InPlace,
-            budget: settings.budget()?,
+            isolation: opening.isolation,
+            contract: Contract { kept: opening.kept, ordered: opening.only_land, ..terms },
+            budget,
             on_ask: on_ask(&settings),
             yes: opening.agent.yes,
             live: view.wants_live(),
@@ -137,7 +164,16 @@ impl Desk {
 
     /// One prompt to its end; `None` when it was left open on an ask.
     pub(crate) async fn run(&mut self, prompt: Message) -> Result<Option<Outcome>, Failure> {
-        let mut handle = self.session.run(prompt, self.options.clone())?;
+        let mut options = self.options.clone();
+        if let LandTo::Commit(message) = &mut options.contract.to
+            && message.is_empty()
+        {
+            // A commit without words of its own has those of the prompt.
+            message.push_str(prompt.text().trim());
+        }
+        let mut handle = self.session.run(prompt, options)?;
+        // The copy that was kept is this run's now.
+        self.options.contract.kept = None;
         self.signals.watch(Some(handle.canceller()));
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
@@ -277,7 +313,7 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {
     })
 }
 
-async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Failure> {
+pub(crate) async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Failure> {
     let here = windlass_core::workspace::Files::root(root).display().to_string();
     let mut heads = store.list();
     while let Some(head) = heads.next().await {

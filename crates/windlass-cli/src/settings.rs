@@ -11,7 +11,7 @@ use windlass_host::config::{Key, Kind, Layer, Layers, Origin, Places, Value, man
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
-use crate::args::{AgentArgs, LimitArgs, SandboxArgs};
+use crate::args::{AgentArgs, ContractArgs, LimitArgs, SandboxArgs};
 use crate::commands::trust::{Meaning, link_warning};
 use crate::failure::Failure;
 use crate::sandboxing;
@@ -35,6 +35,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "max_steps", kind: Kind::Limit, doc: "Most model calls of a run." },
     Key { name: "max_tokens", kind: Kind::Limit, doc: "Most tokens of a run." },
     Key { name: "max_seconds", kind: Kind::Limit, doc: "Most seconds of a run, without waiting for a person." },
+    Key { name: "max_iterations", kind: Kind::Limit, doc: "Most tries of a run until the checks pass." },
     Key { name: "temperature", kind: Kind::Number, doc: "How freely the model chooses its words, 0 to 2." },
     Key { name: "reasoning_effort", kind: Kind::Text, doc: "How hard the model thinks: low, medium, high …" },
     Key { name: "thinking_tokens", kind: Kind::Integer, doc: "Tokens the model may think before it answers." },
@@ -63,6 +64,24 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key { name: "sandbox.processes", kind: Kind::Integer, doc: "Most processes of a command at a time; 250." },
     Key { name: "sandbox.memory_mb", kind: Kind::Integer, doc: "Most memory of a command, in MiB; 4096." },
+    Key {
+        name: "validate.chain",
+        kind: Kind::Texts,
+        doc: "Who looks before a run lands, in order; `detected` stands for the commands found in the project.",
+    },
+    Key {
+        name: "validate.protect",
+        kind: Kind::Texts,
+        doc: "Tests and the like that are judged by as they were before the run, as globs.",
+    },
+    Key { name: "validate.strict_judge", kind: Kind::Boolean, doc: "A changed test or check is a failure." },
+    Key { name: "validate.write_paths", kind: Kind::Texts, doc: "The only paths that runs may change." },
+    Key { name: "validators.*.command", kind: Kind::Text, doc: "A check of your own: a command that must succeed." },
+    Key { name: "validators.*.custom", kind: Kind::Text, doc: "A check that answers with JSON (docs/validators.md)." },
+    Key { name: "validators.*.blocking", kind: Kind::Boolean, doc: "Whether its failure stops the landing." },
+    Key { name: "validators.*.timeout_s", kind: Kind::Number, doc: "Seconds until it is ended; 600." },
+    Key { name: "validators.*.fixes", kind: Kind::Boolean, doc: "It may change files; all checks run again then." },
+    Key { name: "validators.*.judges", kind: Kind::Texts, doc: "Paths its verdict hangs on, as globs." },
     Key { name: "providers.*.base_url", kind: Kind::Text, doc: "Another address of a vendor." },
     Key {
         name: "providers.*.context_window",
@@ -251,6 +270,14 @@ impl Settings {
         Ok(())
     }
 
+    /// The flags of checks and landing that are settings, too.
+    pub(crate) fn add_contract_flags(&mut self, args: &ContractArgs) -> Result<(), Failure> {
+        if let Some(tries) = &args.max_iterations {
+            self.layers.add(Layer::Flag, "max_iterations", tries, "--max-iterations")?;
+        }
+        Ok(())
+    }
+
     /// The flags of `sandbox`.
     pub(crate) fn add_sandbox_flags(&mut self, args: &SandboxArgs) -> Result<(), Failure> {
         let flags = [("sandbox.level", &args.sandbox, "--sandbox"), ("sandbox.net", &args.net, "--net")];
@@ -303,7 +330,7 @@ impl Settings {
 
     /// The limits of a run: the project's count where they are lower.
     pub(crate) fn budget(&self) -> Result<Budget, Failure> {
-        for key in ["max_steps", "max_tokens"] {
+        for key in ["max_steps", "max_tokens", "max_iterations"] {
             if self.limit(key).flatten().is_some_and(|limit| limit.fract() != 0.0) {
                 return Err(Failure::usage(format!("`{key}` must be a whole number, or \"unlimited\"")));
             }
@@ -311,6 +338,9 @@ impl Settings {
         let mut budget = Budget::default();
         if let Some(limit) = self.limit("max_budget_usd") {
             budget.cost_micros = limit.map(|usd| (usd * 1_000_000.0) as u64);
+        }
+        if let Some(limit) = self.limit("max_iterations") {
+            budget.iterations = limit.map(|tries| tries as u32);
         }
         if let Some(limit) = self.limit("max_steps") {
             budget.steps = limit.map(|steps| steps as u32);
@@ -424,6 +454,7 @@ pub(crate) fn default_limit(key: &str) -> f64 {
     match key {
         "max_budget_usd" => number(budget.cost_micros) / 1_000_000.0,
         "max_steps" => number(budget.steps.map(u64::from)),
+        "max_iterations" => number(budget.iterations.map(u64::from)),
         "max_tokens" => number(budget.tokens),
         _ => number(budget.seconds),
     }

@@ -9,12 +9,16 @@ use std::time::Duration;
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request, Sampling};
+use windlass_core::runtime::{Capabilities, Capability, Job, Runtime, RuntimeError, Stop};
 use windlass_core::tool::Tool;
+use windlass_core::validator::Validator;
 use windlass_core::workspace::{Files, Redactor};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
+use windlass_host::isolated::{Shelf, Transactions};
+use windlass_host::sandbox::Sandbox;
 use windlass_host::secret::{Credentials, Secret, Secrets};
 use windlass_host::session_log::SessionLog;
 use windlass_host::transaction::InPlace;
@@ -40,50 +44,97 @@ pub(crate) struct Wired {
     pub(crate) store: Arc<SessionLog>,
 }
 
+/// Who does the work.
+pub(crate) enum Agent<'a> {
+    /// The built-in agent on a model, with the schema of its answer.
+    Model(&'a ModelPlan, Option<&'a str>),
+    /// Nobody: what is there already is judged.
+    Nobody,
+}
+
 /// Builds an engine for a workspace.
 pub(crate) fn engine(
     settings: &Settings,
-    plan: &ModelPlan,
+    agent: &Agent<'_>,
     root: Arc<Root>,
     default_mode: windlass_core::gate::Mode,
-    schema: Option<&str>,
     tools: Vec<Arc<dyn Tool>>,
+    validators: Vec<Arc<dyn Validator>>,
 ) -> Result<Wired, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
-    let (provider, model) = provider(settings, plan, &credentials)?;
-    check_price(settings, provider.as_ref(), &model)?;
-    let options = NativeOptions {
-        model,
-        system: system_prompt(root.root()),
-        sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
-        max_output: settings.max_output(),
+    let runtime: Arc<dyn Runtime> = match agent {
+        Agent::Nobody => Arc::new(Nobody),
+        Agent::Model(plan, schema) => {
+            let (provider, model) = provider(settings, plan, &credentials)?;
+            check_price(settings, provider.as_ref(), &model)?;
+            let options = NativeOptions {
+                model,
+                system: system_prompt(root.root()),
+                sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
+                max_output: settings.max_output(),
+            };
+            Arc::new(NativeRuntime::new(provider, clock.clone(), options))
+        }
     };
-    let native = NativeRuntime::new(provider, clock.clone(), options);
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
     let gate = settings.gate(default_mode, &programs::names(&tools))?;
     let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone())?;
-    let place = InPlace::new(root.clone(), env);
-    let place = match held {
-        Some(sandbox) => place.sandboxed(Arc::new(sandbox)),
-        None => place,
-    };
-    let engine = Engine::builder()
-        .runtime(Arc::new(native))
+    let place = transactions(settings, root.clone(), env, held)?;
+    let mut builder = Engine::builder();
+    for validator in validators {
+        builder = builder.validator(validator);
+    }
+    let engine = builder
+        .runtime(runtime)
         .store(store.clone())
         .describe(root.root().display().to_string(), env!("CARGO_PKG_VERSION"))
         .workspaces(Arc::new(place))
         .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
         .clock(clock)
-        .redactor(redactor(&credentials))
+        .redactor(redactor_of(&credentials))
         .outside(Arc::new(OutsideReads))
         .gate(gate)
         .tools(tools)
         .build()?;
     Ok(Wired { engine, store })
+}
+
+/// How workspaces are opened: in place, or as copies in the data folder.
+pub(crate) fn transactions(
+    settings: &Settings,
+    root: Arc<Root>,
+    env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+    sandbox: Option<Sandbox>,
+) -> Result<Transactions, Failure> {
+    let places = &settings.places;
+    let in_place = InPlace::new(root.clone(), env.clone());
+    let all = Transactions::new(in_place, root, env, Shelf::new(places.transactions_dir()), places.undo_dir());
+    let all = all.map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    Ok(match sandbox {
+        Some(sandbox) => all.sandboxed(Arc::new(sandbox)),
+        None => all,
+    })
+}
+
+/// An agent that is done before it began.
+struct Nobody;
+
+impl Runtime for Nobody {
+    fn name(&self) -> &str {
+        "nobody"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::of(Capability::ALL)
+    }
+
+    fn run<'a>(&'a self, _: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
+        Box::pin(std::future::ready(Ok(Stop::Done)))
+    }
 }
 
 fn provider(
@@ -106,7 +157,7 @@ fn provider(
         ModelPlan::Served { vendor, model, base_url, tape } => {
             let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
             if let Some(tape) = tape {
-                tape.put_in(&mut options, vendor, redactor(credentials))?;
+                tape.put_in(&mut options, vendor, redactor_of(credentials))?;
             }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             Ok((configured(settings, Arc::new(wire), model), model.clone()))
@@ -142,7 +193,12 @@ fn provider_options(
     })
 }
 
-fn redactor(credentials: &Credentials) -> Arc<dyn Redactor> {
+/// What knows the secrets of this machine.
+pub(crate) fn redactor(settings: &Settings) -> Result<Arc<dyn Redactor>, Failure> {
+    Ok(redactor_of(&Credentials::read(&settings.places.credentials_file())?))
+}
+
+fn redactor_of(credentials: &Credentials) -> Arc<dyn Redactor> {
     Arc::new(Secrets::new(secrets(credentials)))
 }
 

@@ -31,6 +31,15 @@ pub enum About {
     Approval(Box<Approval>),
     /// The model wants to know something.
     Question(Question),
+    /// May these changes land?
+    Landing(LandingAsk),
+}
+
+/// Changes that wait for a person's yes before they reach the user's tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LandingAsk {
+    /// Each path with the reason it is asked about.
+    pub paths: Vec<(String, String)>,
 }
 
 /// A call that waits for a person's yes.

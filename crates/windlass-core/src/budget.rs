@@ -207,6 +207,22 @@ impl Budget {
         self.cost_micros.is_some_and(|max| cost >= max && cost > 0).then_some(Limit::Cost)
     }
 
+    /// The limit that was overrun, if any: not reached, but passed. `elapsed` is as in [`Budget::exceeded`].
+    #[must_use]
+    pub fn overrun(&self, spent: &Spent, elapsed: Duration) -> Option<Limit> {
+        let over = |max: Option<u64>, is: u64| max.is_some_and(|max| is > max);
+        if over(self.cost_micros, spent.cost_micros) {
+            return Some(Limit::Cost);
+        }
+        if over(self.token_limit(spent), spent.usage.counted()) {
+            return Some(Limit::Tokens);
+        }
+        if self.seconds.is_some_and(|max| elapsed > Duration::from_secs(max)) {
+            return Some(Limit::Time);
+        }
+        over(self.steps.map(u64::from), spent.steps.into()).then_some(Limit::Steps)
+    }
+
     /// Reserves a model call: how many output tokens it may produce, or the limit it would cross.
     ///
     /// `input` is an upper bound of the tokens to be sent and `want` the most output that is useful.
@@ -351,6 +367,17 @@ mod tests {
         assert_eq!(budget.warned(&spent(700, 0), &spent(799, 0)), vec![]);
         assert_eq!(budget.warned(&spent(799, 0), &spent(800, 0)), vec![Limit::Tokens]);
         assert_eq!(budget.warned(&spent(800, 0), &spent(900, 0)), vec![]);
+    }
+
+    #[test]
+    fn reaching_a_limit_is_no_overrun() {
+        let budget = tokens(1_000);
+        assert_eq!(budget.overrun(&spent(1_000, 0), Duration::ZERO), None);
+        assert_eq!(budget.overrun(&spent(1_001, 0), Duration::ZERO), Some(Limit::Tokens));
+        let money = Budget { cost_micros: Some(5), seconds: Some(1), ..Budget::UNLIMITED };
+        assert_eq!(money.overrun(&spent(0, 6), Duration::ZERO), Some(Limit::Cost));
+        assert_eq!(money.overrun(&spent(0, 5), Duration::from_secs(1)), None);
+        assert_eq!(money.overrun(&spent(0, 5), Duration::from_millis(1_001)), Some(Limit::Time));
     }
 
     #[test]

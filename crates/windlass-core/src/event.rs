@@ -301,8 +301,11 @@ pub enum EventKind {
     },
     /// Changes were taken back.
     Undone {
-        /// The event they belong to: a call, a landing, or the run that made them.
+        /// The event that told of them.
         of: u64,
+        /// Further such events.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        also: Vec<u64>,
         /// These files.
         files: Vec<String>,
         /// Each by content, before and after.
@@ -311,7 +314,7 @@ pub enum EventKind {
     },
     /// Changes that were taken back were made again.
     Redone {
-        /// The event they belong to.
+        /// The event that told of taking them back.
         of: u64,
         /// These files.
         files: Vec<String>,

@@ -3,6 +3,7 @@
 
 mod command;
 mod floor;
+mod landing;
 mod pattern;
 mod rule;
 mod secrets;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::shell::{Script, Simple};
 use crate::tool::{Effect, Touch};
 
+pub use landing::{Bar, bar_at_landing, executes_later, may_write};
 pub use pattern::glob_match;
 pub use rule::{Rule, RuleError, keeps_back};
 pub use secrets::{is_credential, keeps_secret};

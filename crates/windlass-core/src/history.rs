@@ -247,7 +247,7 @@ impl History {
             return Phase::Ended;
         }
         match self.asks.last().map(|ask| &ask.about) {
-            Some(About::Approval(_)) => return Phase::WaitingForConfirmation,
+            Some(About::Approval(_) | About::Landing(_)) => return Phase::WaitingForConfirmation,
             Some(About::Question(_)) => return Phase::WaitingForInput,
             None => {}
         }

@@ -4,7 +4,8 @@
 //! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former.
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
-//! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content.
+//! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
+//! [`deeds`] is what can be taken back.
 //! [`store`], [`workspace`] and [`clock`] are the machine as the engine sees it.
 //!
 //! Nothing in this crate reads a file, a clock or the environment, or starts anything.
@@ -12,6 +13,7 @@
 pub mod ask;
 pub mod budget;
 pub mod clock;
+pub mod deeds;
 pub mod event;
 pub mod gate;
 pub mod history;

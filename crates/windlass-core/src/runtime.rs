@@ -98,6 +98,11 @@ pub trait Account: Send + Sync {
 pub enum Stop {
     /// The agent says it is done.
     Done,
+    /// It is done, with an answer that fits the schema that was asked for.
+    Answered {
+        /// The answer.
+        output: serde_json::Value,
+    },
     /// The model or its vendor declined.
     Refused {
         /// On what ground.

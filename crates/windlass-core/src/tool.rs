@@ -16,6 +16,9 @@ use crate::turn::{Planned, Settled};
 use crate::workspace::{Artifacts, FileChange, FileError, FileErrorKind, Files, Finished, ProcessEnd, Processes};
 use crate::{BoxFuture, CancellationToken};
 
+/// The tool by which a model declines the whole task: the loop ends with it.
+pub const REFUSE: &str = "refuse";
+
 /// The worst a tool can do, strictest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -11,7 +11,7 @@ use crate::outcome::{FailReason, RefusalCategory};
 use crate::provider::EndReason;
 use crate::reply::Reply;
 use crate::runtime::Stop;
-use crate::tool::Effect;
+use crate::tool::{Effect, REFUSE};
 
 /// How many answers may be cut off before the run fails.
 const MAX_TRUNCATIONS: u32 = 2;
@@ -110,6 +110,11 @@ impl Turn {
             self.state = State::Finish(Stop::Refused { category: RefusalCategory::Safety, detail });
             return;
         }
+        if let Some(stop) = self.calls.iter().find_map(declined) {
+            self.calls.clear();
+            self.state = State::Finish(stop);
+            return;
+        }
         if reply.truncated {
             self.truncations += 1;
             if self.truncations > MAX_TRUNCATIONS && self.calls.is_empty() {
@@ -198,6 +203,16 @@ impl Turn {
         }
         planned
     }
+}
+
+/// Whether a call declines the task. One that does not say why is an ordinary call, and answered as such.
+fn declined(call: &ToolCall) -> Option<Stop> {
+    if call.name != REFUSE || call.malformed.is_some() {
+        return None;
+    }
+    let detail = call.args.get("reason")?.as_str()?.to_owned();
+    let category = serde_json::from_value(call.args.get("category")?.clone()).ok()?;
+    Some(Stop::Refused { category, detail })
 }
 
 fn truncation() -> Stop {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ArtifactId, CallId, RunId};
+use crate::id::{ArtifactId, CallId, RunId, SessionId};
 use crate::image::Swap;
 use crate::message::ArtifactRef;
 use crate::validator::Before;
@@ -313,6 +313,8 @@ pub enum Isolation {
 /// A run's wish for a workspace.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening<'a> {
+    /// Of which session.
+    pub session: &'a SessionId,
     /// For which run.
     pub run: &'a RunId,
     /// How.
@@ -334,6 +336,10 @@ pub trait Transaction: Send + Sync {
     /// The name of the copy; `None` in place.
     fn name(&self) -> Option<&str> {
         None
+    }
+    /// What a person should know about this view of the workspace, each thing once.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
     /// The files.
     fn files(&self) -> Arc<dyn Files>;
@@ -384,6 +390,8 @@ pub struct Changes {
     pub tree_hash: Option<String>,
     /// Ignored paths and build outputs, which stay behind.
     pub left: Vec<String>,
+    /// Changed source files that cannot land, each with the reason.
+    pub cannot: Vec<(String, String)>,
 }
 
 /// How changes are to land.

@@ -19,12 +19,14 @@ use windlass_core::CancellationToken;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{PermissionGate, Place};
+use windlass_core::id::CallId;
+use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Effect, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
-use windlass_core::workspace::{Artifacts, Files, Outside, Processes, Redactor};
+use windlass_core::workspace::{Artifacts, Change, FileChange, Files, Outside, Processes, Redactor, Snapshots};
 
 use crate::run::RunOutlet;
 use crate::schema::Schemas;
@@ -35,6 +37,8 @@ const PARALLEL_READS: usize = 4;
 const MOST_STARTED: usize = 4 * PARALLEL_READS;
 /// How many keys are remembered as told; a further one may be told twice.
 const MAX_TOLD: usize = 1_000;
+/// How many paths of one call are named that cannot be taken back.
+const MAX_LOST: usize = 20;
 
 /// Everything calls of one run need.
 pub(crate) struct Executor {
@@ -45,6 +49,8 @@ pub(crate) struct Executor {
     pub(crate) place: Place,
     pub(crate) files: Arc<dyn Files>,
     pub(crate) processes: Arc<dyn Processes>,
+    /// What each call changes in the user's own tree, where it is kept for undo.
+    pub(crate) snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) artifacts: Arc<dyn Artifacts>,
     pub(crate) redactor: Arc<dyn Redactor>,
     pub(crate) outside: Option<Arc<dyn Outside>>,
@@ -152,6 +158,10 @@ impl Executor {
             step.synced = true;
         }
         let began = self.clock.monotonic();
+        let snapshots = self.snapshots.as_ref().filter(|_| effect > Effect::Read);
+        if let Some(snapshots) = snapshots {
+            snapshots.begin(&ready.call.id);
+        }
         let done = self.execute(&ready).await;
         if let Some(ran) = done.command {
             for host in ran.refused {
@@ -161,13 +171,30 @@ impl Executor {
             let (call, ms) = (ready.call.id.clone(), millis(ran.took));
             self.outlet.emit(EventKind::CommandFinished { call, end: ran.end, bytes: ran.bytes, ms }).await?;
         }
-        for change in done.changes {
-            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change, swap: None }).await?;
+        let swaps = match snapshots {
+            Some(snapshots) => self.swaps(snapshots.as_ref(), &ready.call.id).await?,
+            None => Vec::new(),
+        };
+        for (change, swap) in matched(done.changes, swaps) {
+            self.outlet.emit(EventKind::FileChanged { call: ready.call.id.clone(), change, swap }).await?;
         }
         self.tell_keys(done.keys).await?;
         self.log_finished(&done.result, began).await?;
         step.command_failed |= effect == Effect::Execute && done.result.error.is_some();
         Ok(Settled { result: done.result, effect: Some(effect) })
+    }
+
+    /// What the call changed, by content; what of it cannot be taken back is said.
+    async fn swaps(&self, snapshots: &dyn Snapshots, call: &CallId) -> Result<Vec<Swap>, StoreError> {
+        let (swaps, lost) = match snapshots.end(call).await {
+            Ok(changes) => (changes.swaps, changes.lost),
+            Err(err) => (Vec::new(), vec![("its changes".to_owned(), err.message)]),
+        };
+        for (what, why) in lost.into_iter().take(MAX_LOST) {
+            let text = format!("{what} cannot be undone: {why}");
+            self.outlet.emit(EventKind::Warned { code: "not_undoable".into(), text }).await?;
+        }
+        Ok(swaps)
     }
 
     /// Warns of keys in changed files.
@@ -206,6 +233,24 @@ impl Executor {
         self.outlet.emit(EventKind::CallFinished { result: result.clone(), ms }).await?;
         Ok(())
     }
+}
+
+/// What a tool says it changed together with what was found to have changed.
+fn matched(changes: Vec<FileChange>, mut swaps: Vec<Swap>) -> Vec<(FileChange, Option<Swap>)> {
+    let mut all = Vec::with_capacity(changes.len().max(swaps.len()));
+    for change in changes {
+        let own = swaps.iter().position(|swap| swap.path == change.path).map(|at| swaps.remove(at));
+        all.push((change, own));
+    }
+    all.extend(swaps.into_iter().map(|swap| {
+        let change = match (swap.before.is_there(), swap.after.is_there()) {
+            (false, _) => Change::Created,
+            (true, false) => Change::Deleted,
+            (true, true) => Change::Modified,
+        };
+        (FileChange { path: swap.path.clone(), change, added: 0, removed: 0, diff: None }, Some(swap))
+    }));
+    all
 }
 
 /// What the calls of one step have in common.

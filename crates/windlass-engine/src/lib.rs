@@ -46,6 +46,7 @@
 mod account;
 mod asking;
 mod executor;
+mod facade;
 mod log;
 mod native;
 mod redact;
@@ -55,7 +56,8 @@ mod session;
 pub mod testing;
 
 pub use asking::{NoSuchAsk, OnAsk};
+pub use facade::{Request, ResultFold, RunResult};
 pub use native::{NativeOptions, NativeRuntime};
-pub use run::{Canceller, RunHandle, RunOptions};
+pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_schema};
-pub use session::{ArtifactsOf, Engine, EngineBuilder, EngineError, Open, Session};
+pub use session::{ArtifactsOf, Engine, EngineBuilder, EngineError, Noted, Open, Session};

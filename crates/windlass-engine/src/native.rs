@@ -100,7 +100,8 @@ impl NativeRuntime {
                 }
                 Step::RunTools(calls) => turn.settled(&job.toolbox.call(calls).await?),
                 Step::Finish(Stop::Done) => match self.check_output(&answer) {
-                    Ok(()) => return Ok(Stop::Done),
+                    Ok(None) => return Ok(Stop::Done),
+                    Ok(Some(output)) => return Ok(Stop::Answered { output }),
                     Err(why) if rejections < MAX_REPAIRS => {
                         rejections += 1;
                         turn.rejected(format!("Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that does, and nothing around it."));
@@ -137,10 +138,11 @@ impl NativeRuntime {
     }
 
     /// Whether the last answer fits the schema, where one was asked for.
-    fn check_output(&self, answer: &str) -> Result<(), String> {
-        let Some(schema) = &self.options.sampling.output_schema else { return Ok(()) };
+    fn check_output(&self, answer: &str) -> Result<Option<serde_json::Value>, String> {
+        let Some(schema) = &self.options.sampling.output_schema else { return Ok(None) };
         let value = serde_json::from_str(answer.trim()).map_err(|err| format!("it is not JSON ({err})"))?;
-        self.schemas.check("the output", schema, &value)
+        self.schemas.check("the output", schema, &value)?;
+        Ok(Some(value))
     }
 
     /// One model call with its retries: the committed reply, or why there is none.

@@ -153,6 +153,7 @@ impl Clean<'_> {
                 self.text(&mut question.text);
                 question.options.iter_mut().for_each(|option| self.text(option));
             }
+            About::Landing(landing) => landing.paths.iter_mut().for_each(|(path, _)| self.text(path)),
         }
     }
 }

@@ -17,7 +17,7 @@ use windlass_core::id::{AskId, RunId};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
-use windlass_core::workspace::Isolation;
+use windlass_core::workspace::{Isolation, LandTo};
 use windlass_core::{BoxFuture, CancellationToken};
 
 use crate::account::Books;
@@ -30,6 +30,8 @@ use crate::redact::HeldDeltas;
 pub struct RunOptions {
     /// On the tree, or on a copy.
     pub isolation: Isolation,
+    /// What must hold before it lands, and how it lands.
+    pub contract: Contract,
     /// What it may spend.
     pub budget: Budget,
     /// What to do when nobody answers.
@@ -42,10 +44,32 @@ pub struct RunOptions {
     pub live: bool,
 }
 
+/// What must hold before the changes of a run land, and how they land.
+#[derive(Debug, Clone, Default)]
+pub struct Contract {
+    /// Go on with the copy that was kept under this name.
+    pub kept: Option<String>,
+    /// Where the changes go.
+    pub to: LandTo,
+    /// Land although the person changed other files meanwhile, without judging again; the evidence says so.
+    pub land_anyway: bool,
+    /// A person ordered exactly this landing: they are not asked about it once more.
+    pub ordered: bool,
+    /// A run that changes nothing is fine.
+    pub allow_no_changes: bool,
+    /// A changed judge (a test, a script, a setting of a validator) is a finding.
+    pub strict_judge: bool,
+    /// Judges that are put back to their version of before while the validators look, as globs.
+    pub protect: Vec<String>,
+    /// The only paths that may be changed, as anchored ignore patterns; all of them when absent, none when empty.
+    pub write_paths: Option<Vec<String>>,
+}
+
 impl Default for RunOptions {
     fn default() -> Self {
         Self {
             isolation: Isolation::Isolated,
+            contract: Contract::default(),
             budget: Budget::default(),
             on_ask: OnAsk::Wait,
             ask_timeout: Duration::from_secs(300),

@@ -2,6 +2,9 @@
 //! No global state: everything an engine needs is handed to its builder.
 
 mod drive;
+mod judging;
+mod landing;
+mod tries;
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
@@ -14,6 +17,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
 use windlass_core::history::{Entry, History};
 use windlass_core::id::{RunId, SessionId, TraceId};
+use windlass_core::image::Swap;
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{RunMode, Runtime, Unmet};
@@ -172,6 +176,14 @@ pub enum EngineError {
     /// The builder was not given something it needs.
     #[error("the engine has no {0}: give the builder one")]
     Incomplete(&'static str),
+    /// A limit was reached, and whoever asked wants that as an error.
+    #[error("the run reached its limit of {limit}; raise it and resume, or ask for less")]
+    BudgetExceeded {
+        /// Which.
+        limit: windlass_core::budget::Limit,
+        /// What it came to until then.
+        result: Box<crate::facade::RunResult>,
+    },
     /// The runtime cannot do the work.
     #[error(transparent)]
     Unmet(#[from] Unmet),
@@ -213,12 +225,12 @@ impl Engine {
         let parts = &self.0;
         parts.runtime.capabilities().require(parts.runtime.name(), mode.work(), mode.needs())?;
         match which {
-            Open::New => self.create().await,
-            Open::Resume(id) => self.resume(id).await,
+            Open::New => self.create(mode).await,
+            Open::Resume(id) => self.resume(id, mode).await,
         }
     }
 
-    async fn create(&self) -> Result<Session, EngineError> {
+    async fn create(&self, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
         // Two sessions of the same second may draw the same id; a third time is not chance any more.
         for attempt in 0.. {
@@ -227,7 +239,7 @@ impl Engine {
                 Err(err) if err.kind == StoreErrorKind::Exists && attempt < 3 => continue,
                 other => other?,
             };
-            let session = self.session(id, opened.writer, History::default());
+            let session = self.session(id, opened.writer, History::default(), mode);
             let model = parts.runtime.model().map(str::to_owned);
             let (workspace, runtime) = (parts.workspace.clone(), parts.runtime.name().to_owned());
             let opened = EventKind::SessionOpened { workspace, runtime, model, program: parts.program.clone() };
@@ -237,7 +249,7 @@ impl Engine {
         Err(EngineError::Busy)
     }
 
-    async fn resume(&self, id: SessionId) -> Result<Session, EngineError> {
+    async fn resume(&self, id: SessionId, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
         let OpenedLog { writer, notices } = parts.store.open_writer(&id, OpenLog::Existing).await?;
         let mut history = History::default();
@@ -256,7 +268,7 @@ impl Engine {
         if !parts.workspace.is_empty() && history.workspace() != parts.workspace {
             return Err(EngineError::OtherWorkspace { session: id, workspace: history.workspace().to_owned() });
         }
-        let session = self.session(id, writer, history);
+        let session = self.session(id, writer, history, mode);
         let scope = session.scope(None);
         for text in notices {
             session.log.emit(&scope, EventKind::Warned { code: "log_repaired".into(), text }).await?;
@@ -266,13 +278,19 @@ impl Engine {
         Ok(session)
     }
 
-    fn session(&self, id: SessionId, writer: Box<dyn windlass_core::store::LogWriter>, history: History) -> Session {
+    fn session(
+        &self,
+        id: SessionId,
+        writer: Box<dyn windlass_core::store::LogWriter>,
+        history: History,
+        mode: RunMode,
+    ) -> Session {
         let parts = self.0.clone();
         let trace = TraceId::fresh(parts.clock.entropy(), parts.clock.entropy());
         let first_seq = history.last_seq() + 1;
         let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history, parts.redactor.clone()));
         let gate = Arc::new(Mutex::new(parts.gate.clone()));
-        Session { id, parts, log, gate, trace, first_seq, busy: Arc::default() }
+        Session { id, parts, log, gate, trace, first_seq, mode, busy: Arc::default() }
     }
 }
 
@@ -307,6 +325,32 @@ pub(crate) async fn close_open_run(log: &Log, trace: &TraceId, why: &str) -> Res
     Ok(())
 }
 
+/// What happens outside of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Noted {
+    /// Changes were taken back.
+    Undone {
+        /// The event that told of them.
+        of: u64,
+        /// Further such events.
+        also: Vec<u64>,
+        /// Each by content.
+        swaps: Vec<Swap>,
+    },
+    /// Changes that were taken back were made again.
+    Redone {
+        /// The event that told of taking them back.
+        of: u64,
+        /// Each by content.
+        swaps: Vec<Swap>,
+    },
+    /// A kept copy was thrown away.
+    Discarded {
+        /// Its name.
+        name: String,
+    },
+}
+
 /// One durable log about one workspace.
 pub struct Session {
     id: SessionId,
@@ -315,6 +359,7 @@ pub struct Session {
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
     trace: TraceId,
     first_seq: u64,
+    mode: RunMode,
     busy: Arc<AsyncMutex<()>>,
 }
 
@@ -361,13 +406,30 @@ impl Session {
             outlet,
             gate: self.gate.clone(),
             artifacts: (parts.artifacts)(&self.id),
+            session: self.id.clone(),
             run: id.clone(),
+            mode: self.mode,
             isolation: options.isolation,
+            contract: options.contract,
             yes: options.yes,
             prompt: self.redacted(prompt),
         };
         tokio::spawn(work.drive());
         Ok(RunHandle { id, events, control })
+    }
+
+    /// Notes what happened to the user's tree or to a kept copy outside of any run: taken back, done again, thrown away.
+    pub async fn note(&self, what: Noted) -> Result<(), EngineError> {
+        let _alone = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
+        let files = |swaps: &[Swap]| swaps.iter().map(|swap| swap.path.clone()).collect();
+        let kind = match what {
+            Noted::Undone { of, also, swaps } => EventKind::Undone { of, also, files: files(&swaps), swaps },
+            Noted::Redone { of, swaps } => EventKind::Redone { of, files: files(&swaps), swaps },
+            Noted::Discarded { name } => EventKind::Discarded { name },
+        };
+        self.log.emit(&self.scope(None), kind).await?;
+        self.log.sync().await?;
+        Ok(())
     }
 
     fn redacted(&self, mut prompt: Message) -> Message {

@@ -13,9 +13,12 @@ mod contents;
 mod disk;
 mod journal;
 mod look;
+pub mod merge;
 mod recover;
 mod stage;
 mod swap;
+mod tree_hash;
+pub mod undo;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -28,6 +31,7 @@ use windlass_core::workspace::{FileError, Files};
 pub use self::contents::{Contents, ContentsError};
 pub use self::look::look;
 pub use self::recover::{Recovered, recover};
+pub use self::tree_hash::tree_hash;
 
 use self::disk::Disk;
 use self::journal::{Desk, Journal, State};
@@ -276,3 +280,6 @@ impl Landing<'_> {
 mod fault_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+#[path = "landing/landing_tests.rs"]
+mod tests;

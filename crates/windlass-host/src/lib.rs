@@ -2,7 +2,7 @@
 //!
 //! A tour. [`workspace`] holds the project by a directory handle and does every file operation beneath it; its
 //! searches are in `search`. [`exec`] runs commands, each in a group of its own, bounded in time and memory,
-//! in the kernel sandbox that [`sandbox`] plans and opens; [`git`] asks the git program through it. [`transaction`] is one run's view of the workspace, in place.
+//! in the kernel sandbox that [`sandbox`] plans and opens; [`git`] asks the git program through it. [`transaction`] is one run's view of the workspace in place, [`isolated`] on a copy.
 //! [`session_log`] keeps events and [`artifact`] large results. [`config`] reads settings with the origin of
 //! every value, [`edit`] works out what an edit or a patch makes of a text, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
 //!
@@ -14,6 +14,7 @@ pub mod config;
 pub mod edit;
 pub mod exec;
 pub mod git;
+pub mod isolated;
 pub mod landing;
 mod private;
 pub mod sandbox;

@@ -11,10 +11,12 @@ mod plan;
 mod proxy;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
+pub(crate) use windlass_sandbox::Tree;
 use windlass_sandbox::{Access, Opened, Session, Tier};
 
 pub use self::net::{HostRule, NetPolicy};
@@ -29,6 +31,8 @@ pub struct Sandbox {
     plan: SandboxPlan,
     helper: Helper,
     env: Vec<(OsString, OsString)>,
+    /// What stands at the workspace's path.
+    tree: TreePlan,
     /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
     demanded: bool,
     state: Mutex<State>,
@@ -43,9 +47,19 @@ enum State {
     Refused(SandboxError),
 }
 
+/// What stands at the workspace's path, and at that of a git directory outside it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TreePlan {
+    /// The workspace itself when absent.
+    pub(crate) tree: Option<Tree>,
+    /// The upper and the working directory of a private layer over the git directory outside.
+    pub(crate) git: Option<(PathBuf, PathBuf)>,
+}
+
 /// An open sandbox.
 #[derive(Debug)]
 pub(crate) struct Inside {
+    tree: Mutex<Option<OwnedFd>>,
     session: Session,
     env: Vec<(OsString, OsString)>,
     refused: Refused,
@@ -66,7 +80,26 @@ impl Sandbox {
     /// A sandbox for commands with exactly this environment.
     #[must_use]
     pub fn new(plan: SandboxPlan, helper: Helper, env: Vec<(OsString, OsString)>) -> Self {
-        Self { plan, helper, env, demanded: false, state: Mutex::default() }
+        Self { plan, helper, env, tree: TreePlan::default(), demanded: false, state: Mutex::default() }
+    }
+
+    /// Another one by the same plan, with another tree at the workspace's path. Whatever its commands change stays in
+    /// that tree, so that no name in it needs protection.
+    pub(crate) fn over(&self, tree: TreePlan) -> Self {
+        let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
+        Self { plan, helper, env, tree, demanded: true, state: Mutex::default() }
+    }
+
+    /// The git directory outside the workspace that commands need.
+    pub(crate) fn outside_git(&self) -> Option<PathBuf> {
+        gitdir::outside(&self.plan.root)
+    }
+
+    /// A handle of the tree that stands at the workspace's path, once.
+    pub(crate) fn take_tree(&self) -> Result<Option<OwnedFd>, SandboxError> {
+        let inside = self.inside()?;
+        let mut tree = inside.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(tree.take())
     }
 
     /// The same, asked for by name.
@@ -156,11 +189,14 @@ impl Sandbox {
     }
 
     fn enter(&self) -> Result<Inside, SandboxError> {
-        let whole = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Full));
+        let whole = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Full, &self.tree));
         let (opened, tier) = match whole {
             Ok(opened) => (opened, Tier::Full),
+            Err(why @ SandboxError::NoLayers(_)) => return Err(why),
+            // Without a view of its own nothing else can stand at the workspace's path.
+            Err(why) if self.tree.tree.is_some() => return Err(unavailable(&why)),
             Err(why) if self.plan.accept_landlock => {
-                let weaker = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Landlock));
+                let weaker = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Landlock, &self.tree));
                 (
                     weaker
                         .map_err(|also| SandboxError::Unavailable(format!("{why}; nor can Landlock alone: {also}")))?,
@@ -169,7 +205,7 @@ impl Sandbox {
             }
             Err(why) => return Err(unavailable(&why)),
         };
-        let Opened { session, listener, .. } = opened;
+        let Opened { session, listener, tree } = opened;
         let refused = Refused::default();
         let mut env = without_proxies(&self.env, &self.plan.net);
         let mut proxy = None;
@@ -184,7 +220,7 @@ impl Sandbox {
         env.extend(gitconfig::variables(self.plan.home.as_deref()));
         // Programs of ours that a command starts know by it that no person did.
         env.push((crate::exec::MARK.into(), "sandbox".into()));
-        Ok(Inside { session, env, refused, proxy, tier })
+        Ok(Inside { tree: Mutex::new(tree), session, env, refused, proxy, tier })
     }
 
     /// What the sandbox has to say about a command that ended.

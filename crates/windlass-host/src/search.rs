@@ -1,7 +1,7 @@
 //! Finding files by name and lines by content, honouring ignore files, in bounded results and in a fixed order.
 //! Links are never followed, `.git` is never entered, and everything is read through the workspace's handle only.
 
-mod walk;
+pub(crate) mod walk;
 
 use std::fs::File;
 use std::io::{self, Read};

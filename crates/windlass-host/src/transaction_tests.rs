@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use windlass_core::CancellationToken;
-use windlass_core::id::RunId;
+use windlass_core::id::{RunId, SessionId};
 use windlass_core::workspace::{Change, Command, ProcessEnd, Watch};
 
 use super::*;
@@ -19,7 +19,15 @@ async fn opened() -> (tempfile::TempDir, Box<dyn Transaction>) {
     }
     let root = Arc::new(Root::open(dir.path()).unwrap());
     let workspaces = InPlace::new(root, vec![("PATH".into(), "/usr/bin:/bin".into())]);
-    let run = workspaces.open(Opening { run: &RunId::nth(1), how: Isolation::InPlace, kept: None }).await.unwrap();
+    let run = workspaces
+        .open(Opening {
+            session: &SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1),
+            run: &RunId::nth(1),
+            how: Isolation::InPlace,
+            kept: None,
+        })
+        .await
+        .unwrap();
     (dir, run)
 }
 
@@ -54,8 +62,16 @@ async fn an_isolated_run_is_refused_and_the_terms_say_in_place() {
     let (dir, run) = opened().await;
     assert_eq!((run.terms().strategy.as_str(), run.terms().isolation.as_str()), ("in_place", "none"));
     let workspaces = InPlace::new(Arc::new(Root::open(dir.path()).unwrap()), Vec::new());
-    let err =
-        workspaces.open(Opening { run: &RunId::nth(1), how: Isolation::Isolated, kept: None }).await.err().unwrap();
+    let err = workspaces
+        .open(Opening {
+            session: &SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1),
+            run: &RunId::nth(1),
+            how: Isolation::Isolated,
+            kept: None,
+        })
+        .await
+        .err()
+        .unwrap();
     assert!(err.kind == WorkspaceErrorKind::Isolation && err.message.contains("--in-place"), "{err}");
 }
 

@@ -49,6 +49,11 @@ impl Root {
         discover::open_dir(path).map(|(dir, path)| Self { dir, path, kernel: KernelLookup::default() })
     }
 
+    /// A tree that stands for the directory at this path: what the path shows to others is something else.
+    pub(crate) fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
+        Self { dir, path, kernel: KernelLookup::default() }
+    }
+
     /// Opens a directory as a workspace. `unfit` are directories that hold far more than a project, such as
     /// the home directory; they and `/` are refused.
     pub fn open_workspace(path: &Path, unfit: &[PathBuf]) -> Result<Self, OpenError> {

@@ -30,6 +30,7 @@ mod process;
 mod python;
 mod ran;
 mod read_file;
+mod refuse;
 mod seen;
 mod write_file;
 
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Arc<dyn Tool>> {
         Arc::new(git_diff::GitDiff::new()),
         Arc::new(notes::Notes::new()),
         Arc::new(ask_user::AskUser::new()),
+        Arc::new(refuse::Refuse::new()),
         Arc::new(calculator::Calculator::new()),
         Arc::new(python::Python::new()),
     ]

@@ -173,6 +173,7 @@ fn schemas_are_compact_and_every_field_is_described() {
             "git_diff",
             "notes",
             "ask_user",
+            "refuse",
             "calculator",
             "python",
         ]

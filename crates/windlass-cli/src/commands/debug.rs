@@ -15,34 +15,41 @@ use crate::{exit, out};
 const MAX_LINE: u64 = 256 << 20;
 
 pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
-    let mut lines = open(&args.file)?;
     let options = DecodeOptions { split: args.split, bom: args.bom, crlf: args.crlf };
+    each_line(&args.file, |number, line| {
+        let row = line.and_then(|line| std::str::from_utf8(line).map_err(|err| err.to_string()).and_then(parse));
+        let decoded = match row {
+            Ok(row) => read_row(&row, &options),
+            Err(why) => unusable(number, why),
+        };
+        out::json(&decoded);
+    })?;
+    Ok(exit::printed(""))
+}
+
+/// Gives every line of a file that is not empty, with its number; one that is too long is an error in its place.
+/// Stops when nobody reads the answers any more.
+pub(super) fn each_line(path: &Path, mut give: impl FnMut(u64, Result<&[u8], String>)) -> Result<(), Failure> {
+    let mut lines = open(path)?;
     let mut number = 0_u64;
     let mut line = Vec::new();
     loop {
         line.clear();
-        let cannot = |err| Failure::usage(format!("{} cannot be read: {err}", args.file.display()));
+        let cannot = |err| Failure::usage(format!("{} cannot be read: {err}", path.display()));
         if lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(cannot)? == 0 {
-            break;
+            return Ok(());
         }
         number += 1;
-        let decoded = if line.len() as u64 >= MAX_LINE && line.last() != Some(&b'\n') {
+        if line.len() as u64 >= MAX_LINE && line.last() != Some(&b'\n') {
             skip_line(&mut lines).map_err(cannot)?;
-            unusable(number, format!("the line is longer than {MAX_LINE} bytes"))
-        } else if line.trim_ascii().is_empty() {
-            continue;
-        } else {
-            match std::str::from_utf8(&line).map_err(|err| err.to_string()).and_then(parse) {
-                Ok(row) => read_row(&row, &options),
-                Err(why) => unusable(number, why),
-            }
-        };
-        out::json(&decoded);
+            give(number, Err(format!("the line is longer than {MAX_LINE} bytes")));
+        } else if !line.trim_ascii().is_empty() {
+            give(number, Ok(&line));
+        }
         if out::broken().is_some() {
-            break;
+            return Ok(());
         }
     }
-    Ok(exit::printed(""))
 }
 
 fn parse(line: &str) -> Result<Row, String> {

@@ -5,12 +5,12 @@ use crate::out::say;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use windlass_core::gate::Mode;
 use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
+use windlass_core::workspace::Isolation;
 
 use super::block_on;
-use crate::args::{AgentArgs, DemoArgs, Format, LimitArgs};
+use crate::args::{AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::session_run::{Desk, Opening, Which, finish, prepare};
@@ -40,7 +40,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         say!("prompt: {PROMPT}\n");
     }
     let ready = prepare(&agent, &limits)?;
-    let opening = Opening { agent: &agent, output: &args.output, which: Which::New, default_mode: Mode::Edit };
+    let contract = ContractArgs { validate: vec!["bash test.sh".into()], ..ContractArgs::default() };
+    let opening = Opening {
+        agent: &agent,
+        output: &args.output,
+        which: Which::New,
+        isolation: Isolation::Isolated,
+        contract: &contract,
+        kept: None,
+        only_land: false,
+    };
     let (outcome, code, session) = block_on(async {
         let mut desk = Desk::open(ready, opening).await?;
         let outcome = desk.run(Message::user(PROMPT)).await?;

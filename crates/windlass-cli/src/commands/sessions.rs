@@ -146,6 +146,7 @@ fn line(event: &Event) -> Option<String> {
             About::Approval(approval) => {
                 format!("asked {}: approve {}? ({})", ask.id, describe(&approval.call), approval.rule)
             }
+            About::Landing(landing) => format!("asked {}: may {} paths land?", ask.id, landing.paths.len()),
             About::Question(question) => format!("asked {}: {}", ask.id, first_line(&question.text, 160)),
         },
         EventKind::Answered { ask, answer, by } => format!("answered {ask} by {by}: {answer:?}"),
@@ -210,7 +211,7 @@ fn create(path: &std::path::Path) -> Result<std::fs::File, Failure> {
     })
 }
 
-fn confirmed(question: &str) -> Result<bool, Failure> {
+pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Ok(false);
     }

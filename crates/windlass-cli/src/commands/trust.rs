@@ -225,7 +225,7 @@ impl Meaning {
         let by_value = |loosens: bool| if loosens { Self::Loosens } else { Self::Tightens };
         match key {
             "approval" => by_value(mode(Some(value)) > mode(own.get(key).map(|own| &own.value))),
-            "max_budget_usd" | "max_steps" | "max_tokens" | "max_seconds" => {
+            "max_budget_usd" | "max_steps" | "max_iterations" | "max_tokens" | "max_seconds" => {
                 by_value(limit(value) > own.get(key).map_or(default_limit(key), |own| limit(&own.value)))
             }
             "sandbox.level" => by_value(level(Some(value)) > level(own.get(key).map(|own| &own.value))),
@@ -233,7 +233,11 @@ impl Meaning {
                 let own = net(own.get(key).map(|own| &own.value)).unwrap_or_default();
                 project.narrowed(&own) != project
             })),
-            "rules.ask" | "rules.deny" => Self::Tightens,
+            "rules.ask" | "rules.deny" | "validate.protect" => Self::Tightens,
+            "validate.strict_judge" => by_value(*value == Value::Boolean(false)),
+            key if is_check(key) => Self::Tightens,
+            "validate.chain" | "validate.write_paths" => Self::Loosens,
+            key if key.starts_with("validators.") => Self::Loosens,
             "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
             "provider" | "model" | "ca_file" => Self::Redirects,
             key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,
@@ -242,6 +246,11 @@ impl Meaning {
             _ => Self::Other,
         }
     }
+}
+
+/// One more check, which runs in the sandbox of an isolated run.
+fn is_check(key: &str) -> bool {
+    key.starts_with("validators.") && (key.ends_with(".command") || key.ends_with(".custom"))
 }
 
 fn text(value: Option<&Value>) -> Option<&str> {

@@ -1,52 +1,75 @@
-//! `run`, `chat` and `resume`: prompts to their end.
+//! `run`, `chat`, `resume` and `land`: prompts to their end.
 
 use crate::out::say;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use windlass_core::gate::Mode;
+use windlass_core::message::Message;
+use windlass_core::workspace::Isolation;
 
-use super::block_on;
-use crate::args::{ChatArgs, Format, ResumeArgs, RunArgs};
+use super::{block_on, kept};
+use crate::args::{AgentArgs, ChatArgs, Format, LandArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan;
-use crate::session_run::{Desk, Opening, Ready, Which, finish, prepare};
+use crate::session_run::{Desk, Opening, Ready, Which, finish, prepare, prepare_landing};
+
+/// What a kept run is told to do when nobody says more.
+const GO_ON: &str = "Go on with the task where you stopped.";
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
-    if !args.in_place {
-        return Err(Failure::new(
-            exit::ISOLATION,
-            "a run works on an isolated copy unless told otherwise, and isolated copies are not available yet",
-        )
-        .hint("give --in-place to let the agent work on your files directly; commit first, so that git can undo it"));
-    }
     let prompt = plan::prompt(&args.prompt, &ready.root)?;
     let which = match (&args.resume, args.go_on) {
         (Some(session), _) => Which::Named(session.clone()),
         (None, true) => Which::Newest,
         (None, false) => Which::New,
     };
-    let opening = Opening { agent: &args.agent, output: &args.output, which, default_mode: Mode::Ask };
+    let isolation = if args.in_place { Isolation::InPlace } else { Isolation::Isolated };
+    let opening = Opening {
+        agent: &args.agent,
+        output: &args.output,
+        which,
+        isolation,
+        contract: &args.contract,
+        kept: None,
+        only_land: false,
+    };
     block_on(one(ready, opening, prompt))
 }
 
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
     let which = if args.go_on { Which::Newest } else { Which::New };
-    let opening = Opening { agent: &args.agent, output: &args.output, which, default_mode: Mode::Ask };
+    let opening = Opening {
+        agent: &args.agent,
+        output: &args.output,
+        which,
+        isolation: isolation(args.isolated),
+        contract: &args.contract,
+        kept: None,
+        only_land: false,
+    };
     block_on(talk(ready, opening))
 }
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
+    // A kept run has a name of words; a session's id never looks like one.
+    let card = kept::shelf(&ready.settings.places).card(&args.session).ok();
+    let kept = card.as_ref().map(|card| card.name.clone());
     let opening = Opening {
         agent: &args.agent,
         output: &args.output,
-        which: Which::Named(args.session.clone()),
-        default_mode: Mode::Ask,
+        which: Which::Named(card.map_or_else(|| args.session.clone(), |card| card.session)),
+        isolation: isolation(args.isolated || kept.is_some()),
+        contract: &args.contract,
+        kept,
+        only_land: false,
     };
+    if args.prompt.is_empty() && opening.kept.is_some() {
+        return block_on(one(ready, opening, Message::user(GO_ON)));
+    }
     if args.prompt.is_empty() && std::io::stdin().is_terminal() {
         return block_on(talk(ready, opening));
     }
@@ -54,7 +77,28 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     block_on(one(ready, opening, prompt))
 }
 
-async fn one(ready: Ready, opening: Opening<'_>, prompt: windlass_core::message::Message) -> Result<ExitCode, Failure> {
+/// Checks what a kept run did once more, and lands it.
+pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
+    let ready = prepare_landing(args.cd.as_deref())?;
+    let card = kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
+    let agent = AgentArgs::default();
+    let opening = Opening {
+        agent: &agent,
+        output: &args.output,
+        which: Which::Named(card.session.clone()),
+        isolation: Isolation::Isolated,
+        contract: &args.contract,
+        kept: Some(card.name.clone()),
+        only_land: true,
+    };
+    block_on(one(ready, opening, Message::user(format!("Land the kept run {}.", card.name))))
+}
+
+fn isolation(isolated: bool) -> Isolation {
+    if isolated { Isolation::Isolated } else { Isolation::InPlace }
+}
+
+async fn one(ready: Ready, opening: Opening<'_>, prompt: Message) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
     let outcome = desk.run(prompt).await?;
@@ -63,9 +107,12 @@ async fn one(ready: Ready, opening: Opening<'_>, prompt: windlass_core::message:
 
 async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
+    let isolated = opening.isolation == Isolation::Isolated;
     let mut desk = Desk::open(ready, opening).await?;
     if format == Format::Text {
-        say!("session {} · work happens in place · /help lists the commands, /quit ends", desk.session.id());
+        let how =
+            if isolated { "each prompt works on a copy that lands when it passes" } else { "work happens in place" };
+        say!("session {} · {how} · /help lists the commands, /quit ends", desk.session.id());
     }
     let mut last = None;
     while let Some(text) = desk.prompt().await {

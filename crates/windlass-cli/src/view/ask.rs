@@ -42,6 +42,14 @@ pub(crate) fn question(ask: &Ask) -> String {
                 None => text.push_str("[y] once  [n] no, with a reason if you like: "),
             }
         }
+        About::Landing(landing) => {
+            text.push_str(&format!("{}\n", paint.on(Style::Warning, "let this land?")));
+            for (path, reason) in landing.paths.iter().take(MAX_TOUCHES) {
+                text.push_str(&format!("  {}: {}\n", marked_line(path), marked_line(reason)));
+            }
+            text.push_str(&more(landing.paths.len(), MAX_TOUCHES, "paths"));
+            text.push_str("[y] once  [n] no: ");
+        }
         About::Question(question) => {
             text.push_str(&format!("{}\n{}", paint.on(Style::Warning, "question:"), marked_block(&question.text)));
             for (at, option) in question.options.iter().enumerate() {
@@ -86,6 +94,11 @@ pub(crate) fn understand(ask: &Ask, line: &str) -> Option<Answer> {
             let text = chosen.cloned().unwrap_or_else(|| line.to_owned());
             (!text.is_empty()).then_some(Answer::Text { text })
         }
+        About::Landing(_) => match line.to_lowercase().as_str() {
+            "y" | "yes" | "once" => Some(Answer::Once),
+            "n" | "no" => Some(Answer::No { note: None }),
+            _ => None,
+        },
         About::Approval(approval) => {
             let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             let note = (!rest.trim().is_empty()).then(|| rest.trim().to_owned());

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use windlass_core::ask::Ask;
+use windlass_core::budget::Limit;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Role;
+use windlass_core::outcome::Outcome;
 
 use crate::out;
 
@@ -18,6 +20,8 @@ pub(crate) struct JsonView {
     warnings: Vec<Value>,
     ask: Option<Ask>,
     finished: Option<EventKind>,
+    landed: Option<Value>,
+    kept: Option<String>,
 }
 
 /// Warnings that are kept; a flood of them must not fill memory.
@@ -33,6 +37,8 @@ impl JsonView {
             warnings: Vec::new(),
             ask: None,
             finished: None,
+            landed: None,
+            kept: None,
         }
     }
 
@@ -53,6 +59,12 @@ impl JsonView {
             }
             EventKind::Asked { ask } => self.ask = Some(ask.clone()),
             EventKind::Answered { .. } => self.ask = None,
+            EventKind::Landed { landed, tree_hash } => {
+                self.landed = Some(json!({ "files": landed.files, "tree_hash": tree_hash, "ref": landed.refname,
+                    "commit": landed.commit, "patch": landed.patch, "executes": landed.executes,
+                    "left": landed.left }));
+            }
+            EventKind::Kept { name } => self.kept = Some(name.clone()),
             EventKind::RunFinished { .. } => self.finished = Some(event.kind.clone()),
             _ => {}
         }
@@ -61,7 +73,29 @@ impl JsonView {
     pub(crate) fn end(&mut self) {
         let mut result = json!({ "session": self.session, "run": self.run });
         match self.finished.take() {
-            Some(EventKind::RunFinished { outcome, files, totals, ms, evidence, judge_changed, .. }) => {
+            Some(EventKind::RunFinished {
+                outcome,
+                files,
+                totals,
+                ms,
+                evidence,
+                judge_changed,
+                limits,
+                output,
+                ..
+            }) => {
+                let exceeded = match &outcome {
+                    Outcome::BudgetExceeded { limit } | Outcome::CompletedWithLimitExceeded { limit } => Some(*limit),
+                    Outcome::TimedOut => Some(Limit::Time),
+                    Outcome::MaxSteps => Some(Limit::Steps),
+                    _ => None,
+                };
+                result["iterations"] = totals.iterations.into();
+                result["limits"] = json!(limits);
+                result["exceeded"] = json!(exceeded);
+                if self.structured {
+                    result["structured_output"] = output.unwrap_or_default();
+                }
                 result["status"] = outcome.sdk_status().into();
                 result["outcome"] = json!(outcome);
                 result["files"] = json!(files);
@@ -77,9 +111,8 @@ impl JsonView {
             }
         }
         result["warnings"] = std::mem::take(&mut self.warnings).into();
-        if self.structured {
-            result["structured_output"] = serde_json::from_str(self.text.trim()).unwrap_or_default();
-        }
+        result["landed"] = json!(self.landed.take());
+        result["transaction"] = json!(self.kept.take());
         // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
         result["text"] = std::mem::take(&mut self.text).into();
         out::json(&result);

@@ -11,6 +11,7 @@ use windlass_core::message::{Origin, Role, ToolCall, ToolResult};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::workspace::{Change, FileChange};
 
+use super::landing;
 use super::progress::{Progress, dollars, thousands};
 use super::style::{Paint, Style, first_line};
 use crate::args::OutputArgs;
@@ -86,9 +87,6 @@ impl TextView {
                 self.streamed.clear();
                 "thinking".clone_into(&mut self.progress.doing);
             }
-            EventKind::TransactionOpened { terms, .. } if terms.strategy == "in_place" && self.verbose => {
-                self.note(Style::Dim, "working in place: changes reach your files at once, with no kernel sandbox");
-            }
             EventKind::Delta { of, text } => self.delta(of, text),
             EventKind::Said { message } if message.role == Role::Assistant => self.said(&message.text()),
             EventKind::Said { message } if message.origin == Origin::Engine && self.verbose => {
@@ -119,10 +117,27 @@ impl TextView {
                 self.note(Style::Warning, &format!("four fifths of the limit on {limit} are used"));
             }
             EventKind::Warned { text, .. } => self.note(Style::Warning, &format!("warning: {}", message(text))),
-            EventKind::RunFinished { outcome, files, totals, ms, .. } => {
-                self.run_finished(outcome, files, totals, Duration::from_millis(*ms));
+            EventKind::ValidationStarted { validator } => {
+                self.progress.doing = format!("checking: {}", first_line(validator, 80));
             }
-            _ => {}
+            EventKind::RunFinished { outcome, files, totals, ms, limits, .. } => {
+                self.run_finished(outcome, files, totals, Duration::from_millis(*ms));
+                let reached = matches!(
+                    outcome,
+                    Outcome::BudgetExceeded { .. }
+                        | Outcome::CompletedWithLimitExceeded { .. }
+                        | Outcome::MaxSteps
+                        | Outcome::TimedOut
+                );
+                if let Some(limits) = limits.as_ref().filter(|_| reached || self.verbose) {
+                    self.note(Style::Dim, &landing::limits(limits, totals, *ms));
+                }
+            }
+            other => {
+                for (style, line) in landing::lines(other, self.verbose) {
+                    self.note(style, &line);
+                }
+            }
         }
     }
 

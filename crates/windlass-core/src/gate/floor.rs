@@ -87,10 +87,10 @@ pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
         return deny("git internals", format!("`{path}` belongs to git; use git commands instead"));
     }
     let name = trimmed(lower.rsplit('/').next().unwrap_or(&lower));
-    if SHELL_FILES.contains(&name) {
+    if is_shell_file(name) {
         return deny("shell start-up files", format!("`{path}` runs in every shell"));
     }
-    if lower.split('/').any(|part| AGENT_FOLDERS.contains(&trimmed(part))) || name == ".mcp.json" {
+    if is_agent_setting(&lower) {
         return Some(Decision::new(
             Verdict::Person,
             "floor: agent configuration",
@@ -118,7 +118,22 @@ pub(super) fn credential(path: &str, exposed: &[String]) -> Decision {
     Decision::new(Verdict::Deny, "floor: credentials", reason)
 }
 
-fn runs_later(lower: &str) -> bool {
+/// What tells agents what they may do.
+fn is_agent_setting(lower: &str) -> bool {
+    let name = trimmed(lower.rsplit('/').next().unwrap_or(lower));
+    lower.split('/').any(|part| AGENT_FOLDERS.contains(&trimmed(part))) || name == ".mcp.json"
+}
+
+/// What tells agents what they may do, and what to do.
+pub(super) fn tells_agents(lower: &str) -> bool {
+    is_agent_setting(lower) || command::instructions(lower).is_some()
+}
+
+pub(super) fn is_shell_file(name: &str) -> bool {
+    SHELL_FILES.contains(&name)
+}
+
+pub(super) fn runs_later(lower: &str) -> bool {
     let parts: Vec<&str> = lower.split('/').map(trimmed).collect();
     let name = parts.last().copied().unwrap_or_default();
     parts.iter().any(|part| LATER_FOLDERS.contains(part))
@@ -129,7 +144,7 @@ fn runs_later(lower: &str) -> bool {
 }
 
 /// `.git` in every spelling that some file system takes for it.
-fn is_git_folder(part: &str) -> bool {
+pub(super) fn is_git_folder(part: &str) -> bool {
     let seen: String = part
         .chars()
         .filter(

@@ -10,30 +10,24 @@ use tokio::sync::OwnedMutexGuard;
 use windlass_core::budget::Limit;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{PermissionGate, Place};
-use windlass_core::id::RunId;
+use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome};
-use windlass_core::runtime::{Job, Outlet, RuntimeError, Stop};
+use windlass_core::runtime::{Job, Outlet, RunMode, RuntimeError, Stop};
 use windlass_core::store::{StoreError, StoreErrorKind};
-use windlass_core::validator::{CheckCtx, Evidence, Finding, Judgement, Report};
-use windlass_core::workspace::{
-    Artifacts, Changes, FileChange, Isolation, Landing, Opening, Transaction, WorkspaceErrorKind,
-};
+use windlass_core::validator::Evidence;
+use windlass_core::workspace::{Artifacts, FileChange, Isolation, Opening, Transaction, WorkspaceErrorKind};
 
 use super::Parts;
 use crate::account::OpenAccount;
 use crate::executor::{Executor, OF_A_RUN, Unhidden, describe_panic, millis};
 use crate::redact::RedactedArtifacts;
-use crate::run::{Halt, RunOutlet};
+use crate::run::{Contract, Halt, RunOutlet};
 
 /// How long a runtime may take to notice that it was told to end.
 const GRACE: Duration = Duration::from_millis(900);
 /// How many times that for calls that must not be torn.
 const MAX_GRACES: u32 = 60;
-/// How long one validator may take.
-const VALIDATOR_TIME: Duration = Duration::from_secs(600);
-/// Findings of one validator that go back to the model.
-const MAX_FINDINGS: usize = 50;
 
 /// Everything one run needs.
 pub(super) struct Work {
@@ -44,21 +38,27 @@ pub(super) struct Work {
     pub(super) outlet: Arc<RunOutlet>,
     pub(super) gate: Arc<Mutex<PermissionGate>>,
     pub(super) artifacts: Arc<dyn Artifacts>,
+    pub(super) session: SessionId,
     pub(super) run: RunId,
+    pub(super) mode: RunMode,
     pub(super) isolation: Isolation,
+    pub(super) contract: Contract,
     pub(super) yes: bool,
     pub(super) prompt: Message,
 }
 
 /// What a run leaves behind for its terminal event.
 #[derive(Default)]
-struct Traces {
-    files: Vec<FileChange>,
-    evidence: Vec<Evidence>,
+pub(super) struct Traces {
+    pub(super) files: Vec<FileChange>,
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) judge_changed: Vec<String>,
+    pub(super) output: Option<serde_json::Value>,
+    pub(super) kept: Option<String>,
 }
 
 /// Why a run cannot simply go on.
-enum Ended {
+pub(super) enum Ended {
     /// It has an outcome.
     With(Outcome),
     /// It waits for a person; it has no outcome yet.
@@ -94,21 +94,22 @@ impl Work {
         let why = "a new prompt came before it was answered";
         super::close_open_run(&self.outlet.log, &self.outlet.scope.trace, why).await?;
         self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone() }).await?;
-        let transaction =
-            match self.parts.workspaces.open(Opening { run: &self.run, how: self.isolation, kept: None }).await {
-                Ok(transaction) => transaction,
-                Err(err) => {
-                    let reason = if err.kind == WorkspaceErrorKind::Isolation {
-                        FailReason::Isolation
-                    } else {
-                        FailReason::Runtime
-                    };
-                    return Ok(Outcome::failed(reason, err.message));
-                }
-            };
+        let kept = self.contract.kept.as_deref();
+        let opening = Opening { session: &self.session, run: &self.run, how: self.isolation, kept };
+        let transaction = match self.parts.workspaces.open(opening).await {
+            Ok(transaction) => transaction,
+            Err(err) => {
+                let reason = match err.kind {
+                    WorkspaceErrorKind::Isolation => FailReason::Isolation,
+                    _ => FailReason::Runtime,
+                };
+                return Ok(Outcome::failed(reason, err.message));
+            }
+        };
         let terms = transaction.terms();
         let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
         self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
+        self.tell_notes(transaction.as_ref()).await?;
         let executor = self.executor(transaction.as_ref(), place);
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
         transaction.processes().stop_all().await;
@@ -122,7 +123,15 @@ impl Work {
                 self.outlet.emit(warned).await?;
             }
         }
-        if place.isolated { self.land_or_keep(transaction, outcome).await } else { outcome }
+        if place.isolated { self.land_or_keep(transaction, outcome, traces).await } else { outcome }
+    }
+
+    /// Passes on what the workspace has to say about itself.
+    pub(super) async fn tell_notes(&self, transaction: &dyn Transaction) -> Result<(), Ended> {
+        for text in transaction.notes() {
+            self.outlet.emit(EventKind::Warned { code: "workspace".into(), text }).await?;
+        }
+        Ok(())
     }
 
     /// Looks for keys in what was changed, for commands write, too; what a tool's own look told is not told again.
@@ -140,38 +149,8 @@ impl Work {
         Ok(kept)
     }
 
-    async fn iterate(
-        &self,
-        executor: &Executor,
-        transaction: &dyn Transaction,
-        traces: &mut Traces,
-    ) -> Result<Outcome, Ended> {
-        let mut prompt = self.prompt.clone();
-        for iteration in 1_u32.. {
-            self.outlet.books.iteration_began();
-            self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
-            let stop = self.iteration(executor, &prompt, iteration).await?;
-            if matches!(stop, Stop::Paused { .. }) {
-                return Err(Ended::Open);
-            }
-            self.outlet.emit(EventKind::IterationFinished { iteration, stop: word(&stop).into() }).await?;
-            let outcome = outcome_of(stop)?;
-            if outcome != Outcome::Completed {
-                return Ok(outcome);
-            }
-            let Some(findings) = self.validate(transaction, traces).await? else { return Ok(Outcome::Completed) };
-            if self.outlet.books.budget().iterations.is_some_and(|max| iteration >= max) {
-                let detail = format!("the checks still fail after {iteration} iterations:\n{findings}");
-                return Ok(Outcome::failed(FailReason::Validation, detail));
-            }
-            prompt = Message::internal(format!("The checks do not pass yet. Fix this:\n{findings}"));
-            self.outlet.emit(EventKind::Said { message: prompt.clone() }).await?;
-        }
-        Ok(Outcome::BudgetExceeded { limit: Limit::Iterations })
-    }
-
     /// One try of the runtime, under the time limit, whatever it does.
-    async fn iteration(&self, executor: &Executor, prompt: &Message, iteration: u32) -> Result<Stop, Ended> {
+    pub(super) async fn iteration(&self, executor: &Executor, prompt: &Message, iteration: u32) -> Result<Stop, Ended> {
         let outlet = self.outlet.as_ref();
         let account = OpenAccount { books: &outlet.books, outlet };
         let job = Job {
@@ -224,7 +203,7 @@ impl Work {
     }
 
     /// Returns when the run was told to end, or its time is up.
-    async fn until_told_to_end(&self) {
+    pub(super) async fn until_told_to_end(&self) {
         let told = self.outlet.control.stop.cancelled();
         let mut told = std::pin::pin!(told);
         loop {
@@ -246,83 +225,6 @@ impl Work {
         }
     }
 
-    /// Runs the chain: `None` when nothing blocks, else the findings as a model reads them.
-    async fn validate(&self, transaction: &dyn Transaction, traces: &mut Traces) -> Result<Option<String>, Ended> {
-        if self.parts.validators.is_empty() {
-            return Ok(None);
-        }
-        let failed = |err: windlass_core::workspace::WorkspaceError| {
-            Ended::With(Outcome::failed(FailReason::Runtime, err.message))
-        };
-        transaction.freeze().await.map_err(failed)?;
-        let Changes { files: changes, tree_hash, .. } = transaction.changes().await.map_err(failed)?;
-        let before = transaction.before();
-        let (files, processes) = (transaction.files(), transaction.processes());
-        traces.evidence.clear();
-        for validator in &self.parts.validators {
-            let name = validator.name().to_owned();
-            self.outlet.emit(EventKind::ValidationStarted { validator: name.clone() }).await?;
-            let ctx = CheckCtx {
-                files: &files,
-                before: &before,
-                processes: &processes,
-                changes: &changes,
-                deadline: VALIDATOR_TIME,
-                cancel: self.outlet.control.stop.child_token(),
-            };
-            let checked = tokio::select! {
-                checked = AssertUnwindSafe(validator.check(&ctx)).catch_unwind() => checked,
-                () = self.parts.clock.sleep(VALIDATOR_TIME) => Ok(Ok(Report::unverifiable("it took too long"))),
-                () = self.until_told_to_end() => return Err(Ended::With(match self.outlet.control.halted() {
-                    Some(Halt::TimedOut) => Outcome::TimedOut,
-                    _ => Outcome::Cancelled,
-                })),
-            };
-            let report = match checked {
-                Ok(Ok(report)) => report,
-                Ok(Err(err)) => Report::unverifiable(err.to_string()),
-                Err(panic) => Report::unverifiable(describe_panic(panic.as_ref())),
-            };
-            let blocking = validator.blocking();
-            let validated = EventKind::Validated { validator: name.clone(), blocking, report: report.clone() };
-            self.outlet.emit(validated).await?;
-            let judgement = report.judgement;
-            traces.evidence.push(Evidence {
-                validator: name.clone(),
-                judgement,
-                advisory: !blocking,
-                tree_hash: tree_hash.clone(),
-                proof: report.proof.clone(),
-            });
-            if blocking && judgement != Judgement::Pass {
-                return Ok(Some(list(&name, &report.findings)));
-            }
-        }
-        Ok(None)
-    }
-
-    async fn land_or_keep(
-        &self,
-        transaction: Box<dyn Transaction>,
-        outcome: Result<Outcome, Ended>,
-    ) -> Result<Outcome, Ended> {
-        let tree_hash = transaction.changes().await.ok().and_then(|changes| changes.tree_hash);
-        if let Ok(outcome @ (Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. })) = outcome {
-            return match transaction.land(&Landing { tree_hash: tree_hash.clone(), ..Landing::default() }).await {
-                Ok(landed) => {
-                    self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
-                    Ok(outcome)
-                }
-                Err(err) => Ok(Outcome::failed(FailReason::LandingConflict, err.message)),
-            };
-        }
-        // Also when the run only waits for an answer: what it did must be there when it goes on.
-        if let Ok(Some(name)) = transaction.keep().await {
-            self.outlet.emit(EventKind::Kept { name }).await?;
-        }
-        outcome
-    }
-
     /// Closes what is open and says how it ended: the one terminal event.
     async fn finish(&self, outcome: Outcome, traces: Traces) {
         let why = "the run ended while it was open";
@@ -337,10 +239,10 @@ impl Work {
             totals: self.outlet.books.spent(),
             ms: millis(self.outlet.books.elapsed()),
             evidence: traces.evidence.clone(),
-            judge_changed: Vec::new(),
+            judge_changed: traces.judge_changed.clone(),
             limits: Some(*self.outlet.books.budget()),
-            transaction: None,
-            output: None,
+            transaction: traces.kept.clone(),
+            output: traces.output.clone(),
         };
         let logged = match self.outlet.emit(finished(outcome.clone())).await {
             Ok(_) => self.outlet.sync().await,
@@ -363,6 +265,11 @@ impl Work {
         }
     }
 
+    /// Credentials that the configuration names as fit to be shown.
+    pub(super) fn exposed(&self) -> Vec<String> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).exposed.clone()
+    }
+
     fn executor(&self, transaction: &dyn Transaction, place: Place) -> Executor {
         let parts = &self.parts;
         let hidden = self.gate.lock().unwrap_or_else(PoisonError::into_inner).hidden_paths();
@@ -374,6 +281,7 @@ impl Work {
             place,
             files: Unhidden::over(transaction.files(), hidden),
             processes: transaction.processes(),
+            snapshots: transaction.snapshots(),
             artifacts: Arc::new(RedactedArtifacts::new(self.artifacts.clone(), parts.redactor.clone())),
             redactor: parts.redactor.clone(),
             outside: parts.outside.clone(),
@@ -385,9 +293,9 @@ impl Work {
     }
 }
 
-fn outcome_of(stop: Stop) -> Result<Outcome, Ended> {
+pub(super) fn outcome_of(stop: Stop) -> Result<Outcome, Ended> {
     Ok(match stop {
-        Stop::Done => Outcome::Completed,
+        Stop::Done | Stop::Answered { .. } => Outcome::Completed,
         Stop::Refused { category, detail } => Outcome::Refused { category, detail },
         Stop::OverBudget { limit: Limit::Time } => Outcome::TimedOut,
         Stop::OverBudget { limit: Limit::Steps } => Outcome::MaxSteps,
@@ -399,9 +307,9 @@ fn outcome_of(stop: Stop) -> Result<Outcome, Ended> {
     })
 }
 
-fn word(stop: &Stop) -> &'static str {
+pub(super) fn word(stop: &Stop) -> &'static str {
     match stop {
-        Stop::Done => "done",
+        Stop::Done | Stop::Answered { .. } => "done",
         Stop::Refused { .. } => "refused",
         Stop::OverBudget { .. } => "over_budget",
         Stop::Failed { .. } => "failed",
@@ -409,13 +317,4 @@ fn word(stop: &Stop) -> &'static str {
         Stop::Cancelled => "cancelled",
         Stop::Paused { .. } => "paused",
     }
-}
-
-fn list(validator: &str, findings: &[Finding]) -> String {
-    let mut text = format!("{validator}:");
-    for finding in findings.iter().take(MAX_FINDINGS) {
-        text.push_str("\n- ");
-        text.push_str(&finding.to_string());
-    }
-    text
 }

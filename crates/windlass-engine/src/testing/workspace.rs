@@ -1,7 +1,8 @@
 //! A workspace without a machine: no files, no processes, artifacts in memory.
 
+use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
@@ -9,11 +10,56 @@ use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
-/// Opens workspaces that hold nothing, under the terms it is given.
+/// Opens workspaces that hold nothing, under the terms it is given. What a run is to have changed is written into its
+/// tree by the test.
 #[derive(Debug, Clone)]
 pub struct MemoryWorkspaces {
     /// What runs are told is in force.
     pub terms: Terms,
+    /// What has become of the tree.
+    pub tree: Arc<Mutex<MemoryTree>>,
+}
+
+/// A tree that only consists of what happened to it.
+#[derive(Debug, Default)]
+pub struct MemoryTree {
+    /// What differs from before.
+    pub changes: Vec<FileChange>,
+    /// Counts the states of the tree; the hash of what would land is made of it.
+    pub version: u64,
+    /// What the person changed, told one by one to whoever asks.
+    pub moved: VecDeque<Vec<String>>,
+    /// How often it was caught up with.
+    pub caught_up: u32,
+    /// Why catching up fails.
+    pub conflict: Option<WorkspaceError>,
+    /// What is set aside now.
+    pub aside: Vec<String>,
+    /// What landed.
+    pub landed: Vec<Landing>,
+    /// Why landing fails.
+    pub refuses: Option<WorkspaceError>,
+    /// As which copy it was opened.
+    pub kept: Option<String>,
+}
+
+impl MemoryTree {
+    /// A path is now other than it was.
+    pub fn change(&mut self, path: &str) {
+        self.version += 1;
+        let known = self.changes.iter().any(|change| change.path == path);
+        if !known {
+            let path = path.to_owned();
+            self.changes.push(FileChange { path, change: Change::Modified, added: 1, removed: 0, diff: None });
+        }
+    }
+}
+
+impl MemoryWorkspaces {
+    /// The tree, to look at it or to change it.
+    pub fn tree(&self) -> MutexGuard<'_, MemoryTree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Default for MemoryWorkspaces {
@@ -28,45 +74,76 @@ impl Default for MemoryWorkspaces {
                 network: word("open"),
                 held: false,
             },
+            tree: Arc::default(),
         }
     }
 }
 
 impl Workspaces for MemoryWorkspaces {
-    fn open<'a>(&'a self, _: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
-        let transaction = Nothing { terms: self.terms.clone() };
+    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+        self.tree().kept = opening.kept.map(str::to_owned);
+        let transaction = Nothing(self.clone());
         Box::pin(async move { Ok(Box::new(transaction) as Box<dyn Transaction>) })
     }
 }
 
-struct Nothing {
-    terms: Terms,
-}
+struct Nothing(MemoryWorkspaces);
 
 impl Transaction for Nothing {
     fn terms(&self) -> Terms {
-        self.terms.clone()
+        self.0.terms.clone()
+    }
+    fn name(&self) -> Option<&str> {
+        (self.0.terms.strategy != "in_place").then_some("kept")
     }
     fn files(&self) -> Arc<dyn Files> {
-        Arc::new(Empty)
-    }
-    fn processes(&self) -> Arc<dyn Processes> {
         Arc::new(Empty)
     }
     fn before(&self) -> Arc<dyn Before> {
         Arc::new(Empty)
     }
+    fn processes(&self) -> Arc<dyn Processes> {
+        Arc::new(Empty)
+    }
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
-        Box::pin(async { Ok(Changes { tree_hash: Some("empty".into()), ..Changes::default() }) })
+        let tree = self.0.tree();
+        let tree_hash = self.name().map(|_| format!("tree {}", tree.version));
+        let changes = Changes { files: tree.changes.clone(), tree_hash, ..Changes::default() };
+        Box::pin(std::future::ready(Ok(changes)))
     }
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(async { Ok(()) })
     }
-    fn land<'a>(&'a self, _: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
-        Box::pin(async { Ok(Landed::default()) })
+    fn moved(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(self.0.tree().moved.pop_front().unwrap_or_default())))
+    }
+    fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        let mut tree = self.0.tree();
+        tree.caught_up += 1;
+        Box::pin(std::future::ready(tree.conflict.clone().map_or(Ok(()), Err)))
+    }
+    fn set_aside<'a>(&'a self, paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>> {
+        self.0.tree().aside = paths.to_vec();
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn put_back(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        self.0.tree().aside.clear();
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
+        let mut tree = self.0.tree();
+        let files = tree.changes.iter().map(|change| change.path.clone()).collect();
+        let landed = match tree.refuses.clone() {
+            Some(err) => Err(err),
+            None => {
+                tree.landed.push(landing.clone());
+                Ok(Landed { files, ..Landed::default() })
+            }
+        };
+        Box::pin(std::future::ready(landed))
     }
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
-        Box::pin(async { Ok(Some("kept".into())) })
+        Box::pin(std::future::ready(Ok(self.name().map(str::to_owned))))
     }
     fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
         Box::pin(async { Ok(()) })

@@ -266,14 +266,3 @@ async fn findings_go_back_to_the_model_until_the_checks_pass() {
     });
     assert!(evidence);
 }
-
-#[tokio::test]
-async fn an_isolated_run_lands_when_it_is_done_and_is_kept_when_not() {
-    let mut lab = Lab::new(vec![says("done")]);
-    lab.workspaces.terms.strategy = "overlay".into();
-    assert_eq!(lab.run().await.count("landed"), 1);
-    let mut lab = Lab::new(vec![vec![]]);
-    lab.workspaces.terms.strategy = "overlay".into();
-    let ran = lab.run().await;
-    assert_eq!((ran.count("landed"), ran.count("kept")), (0, 1));
-}

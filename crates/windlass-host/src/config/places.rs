@@ -62,6 +62,18 @@ impl Places {
         self.data_dir.join("trust")
     }
 
+    /// Where the copies of isolated runs are kept.
+    #[must_use]
+    pub fn transactions_dir(&self) -> PathBuf {
+        self.data_dir.join("transactions")
+    }
+
+    /// Where what was displaced is kept, to be undone.
+    #[must_use]
+    pub fn undo_dir(&self) -> PathBuf {
+        self.data_dir.join("undo")
+    }
+
     /// Where sessions are kept.
     #[must_use]
     pub fn sessions_dir(&self) -> PathBuf {

@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ pub struct Contents {
     path: PathBuf,
     dir: OwnedFd,
     cap: u64,
-    /// As counted at opening and kept by what is done here; another process's share is seen at the next count.
-    used: AtomicU64,
+    /// As counted when it was first needed and kept by what is done here; another process's share is seen at the next
+    /// count.
+    used: OnceLock<AtomicU64>,
 }
 
 /// Why bytes cannot be kept or had.
@@ -65,9 +67,7 @@ impl Contents {
         let disk = Disk::default();
         let fd = disk.open_dir(dir).map_err(|errno| from_errno(dir, errno))?;
         disk.set_mode(&fd, 0o700).map_err(|errno| from_errno(dir, errno))?;
-        let contents = Self { path: dir.to_owned(), dir: fd, cap, used: AtomicU64::new(0) };
-        contents.count(&disk)?;
-        Ok(contents)
+        Ok(Self { path: dir.to_owned(), dir: fd, cap, used: OnceLock::new() })
     }
 
     /// Keeps the bytes of a file, all of them. Gives their hash and how many they are.
@@ -114,7 +114,7 @@ impl Contents {
     /// How many bytes are kept.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.counter().load(Ordering::Relaxed)
     }
 
     /// Removes the oldest of what `keep` does not name until `needed` bytes more fit. Gives how many bytes went.
@@ -128,7 +128,7 @@ impl Contents {
                 break;
             }
             if !keep(&entry.name) && self.remove(&disk, &entry.name).map_err(|errno| self.failed(errno))? {
-                self.used.fetch_sub(entry.size.min(self.used()), Ordering::Relaxed);
+                self.counter().fetch_sub(entry.size.min(self.used()), Ordering::Relaxed);
                 freed += entry.size;
             }
         }
@@ -173,7 +173,7 @@ impl Contents {
             let folder = disk.walk(self.dir.as_fd(), folder).map_err(fail)?;
             disk.rename(self.dir.as_fd(), &draft, folder.as_fd(), rest).map_err(fail)?;
             if new {
-                self.used.fetch_add(size, Ordering::Relaxed);
+                self.counter().fetch_add(size, Ordering::Relaxed);
             }
             disk.sync_dir(folder.as_fd()).map_err(fail)?;
             Ok((name, size))
@@ -211,8 +211,23 @@ impl Contents {
         }
     }
 
-    /// Everything that is kept, counted anew; what killed processes left half-written goes.
+    /// How much there is; counted once, because a store that nobody uses need not be walked.
+    fn counter(&self) -> &AtomicU64 {
+        self.used.get_or_init(|| {
+            let entries = self.entries(&Disk::default()).unwrap_or_default();
+            AtomicU64::new(entries.iter().map(|entry| entry.size).sum())
+        })
+    }
+
+    /// Counts anew what there is.
     fn count(&self, disk: &Disk) -> Result<Vec<Entry>, ContentsError> {
+        let entries = self.entries(disk)?;
+        self.counter().store(entries.iter().map(|entry| entry.size).sum(), Ordering::Relaxed);
+        Ok(entries)
+    }
+
+    /// Everything that is kept; what killed processes left half-written goes.
+    fn entries(&self, disk: &Disk) -> Result<Vec<Entry>, ContentsError> {
         let fail = |errno| self.failed(errno);
         let now = crate::clock::SystemClock::new().now().as_millis() / 1000;
         let mut entries = Vec::new();
@@ -224,7 +239,6 @@ impl Contents {
             let Ok(dir) = disk.walk(self.dir.as_fd(), &folder) else { continue };
             list(disk, dir.as_fd(), &folder, &mut entries).map_err(fail)?;
         }
-        self.used.store(entries.iter().map(|entry| entry.size).sum(), Ordering::Relaxed);
         Ok(entries)
     }
 
@@ -298,3 +312,7 @@ pub(super) fn copy(disk: &Disk, from: &File, to: &File) -> Sys<(String, u64)> {
         disk.write(to, piece)?;
     }
 }
+
+#[cfg(test)]
+#[path = "contents_tests.rs"]
+mod tests;

@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::is_credential;
-use windlass_sandbox::{Access, Limits, Net, Spec, Tier, Tree};
+use windlass_sandbox::{Access, Layer, Limits, Net, Spec, Tier, Tree};
 
 use super::look::{self, Look};
-use super::{NetPolicy, gitdir, names};
+use super::{NetPolicy, TreePlan, gitdir, names};
 
 /// What commands may do to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,13 +48,13 @@ pub struct SandboxPlan {
 }
 
 impl SandboxPlan {
-    /// The specification, with the environment commands will have.
     /// Where the layers of single commands are made.
     pub(super) fn command_layers(&self) -> PathBuf {
         self.data_dir.join("boxes").join("layers")
     }
 
-    pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier) -> Spec {
+    /// The specification, with the environment commands will have and what stands at the workspace's path.
+    pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier, plan: &TreePlan) -> Spec {
         let home = self.home.as_deref().and_then(|home| home.canonicalize().ok());
         let mut shown = Shown { root: &self.root, read: BTreeSet::new(), caches: BTreeSet::new() };
         if let Some(home) = &home {
@@ -69,10 +69,16 @@ impl SandboxPlan {
         shown.read.extend(self.read.iter().filter_map(|path| path.canonicalize().ok()));
         let git = gitdir::outside(&self.root);
         let mut write: Vec<PathBuf> = self.write.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        write.extend(git.iter().cloned());
         let found = Look::WORKSPACE.at(&self.root, &self.hidden);
-        let mut protect = names::of_workspace(&self.root, &found.repositories);
-        protect.extend(git.iter().flat_map(|git| names::of_git(git, Path::new(""))));
+        let tree = plan.tree.clone().unwrap_or(Tree::Itself);
+        let (mut protect, mut layers) = (Vec::new(), Vec::new());
+        if tree == Tree::Itself {
+            protect = names::of_workspace(&self.root, &found.repositories);
+            protect.extend(git.iter().flat_map(|git| names::of_git(git, Path::new(""))));
+            write.extend(git);
+        } else if let (Some(at), Some((upper, work))) = (git, plan.git.clone()) {
+            layers.push(Layer { at, upper, work });
+        }
         let boxes = self.data_dir.join("boxes");
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
         let journal =
@@ -80,9 +86,10 @@ impl SandboxPlan {
         let ready = crate::private::create_dir(&self.command_layers()).is_ok();
         Spec {
             root: self.root.clone(),
-            tree: Tree::Itself,
-            layers: Vec::new(),
-            command_layers: Some(self.command_layers()).filter(|_| ready && self.level == Level::WorkspaceWrite),
+            command_layers: Some(self.command_layers())
+                .filter(|_| ready && tree == Tree::Itself && self.level == Level::WorkspaceWrite),
+            tree,
+            layers,
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
             hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), found.secrets),

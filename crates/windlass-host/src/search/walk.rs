@@ -164,7 +164,7 @@ impl Ignores {
 }
 
 /// What the ignore files of one directory say, and of those above it.
-struct Rules {
+pub(crate) struct Rules {
     above: Option<Rc<Rules>>,
     ignore: Option<Gitignore>,
     gitignore: Option<Gitignore>,
@@ -180,7 +180,7 @@ impl Rules {
     }
 
     /// The rules of a directory, which has these of the names that matter.
-    fn below(above: Option<Rc<Self>>, root: &Root, dir: &Path, names: &[OsString]) -> Self {
+    pub(crate) fn below(above: Option<Rc<Self>>, root: &Root, dir: &Path, names: &[OsString]) -> Self {
         let has = |name: &str| names.iter().any(|found| found == name);
         let read = |name: &str| has(name).then(|| read_rules(root, dir, &dir.join(name))).flatten();
         let git = dir.join(".git");
@@ -190,7 +190,7 @@ impl Rules {
         Self { above, ignore: read(".ignore"), gitignore: read(".gitignore"), exclude, repository }
     }
 
-    fn ignores(&self, path: &Path, is_dir: bool) -> bool {
+    pub(crate) fn ignores(&self, path: &Path, is_dir: bool) -> bool {
         let path = Path::new("/").join(path);
         let levels = || std::iter::successors(Some(self), |level| level.above.as_deref());
         // The levels of the repository that the path is in.

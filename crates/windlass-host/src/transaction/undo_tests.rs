@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::CancellationToken;
-use windlass_core::id::{CallId, RunId};
+use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::Swap;
 use windlass_core::workspace::{
     CallChanges, Command, Finished, Isolation, Opening, ProcessEnd, Snapshots, Transaction, Watch, Workspaces,
@@ -99,7 +99,8 @@ impl Lab {
             workspaces = workspaces.sandboxed(Arc::new(Sandbox::new(plan, helper(), env)));
         }
         let workspaces = workspaces.undo(&base.join("contents"), base.join("journal"), cap).unwrap();
-        let opening = Opening { run: &RunId::nth(1), how: Isolation::InPlace, kept: None };
+        let session = SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1);
+        let opening = Opening { session: &session, run: &RunId::nth(1), how: Isolation::InPlace, kept: None };
         let run = workspaces.open(opening).await.unwrap();
         Self { _scratch: scratch, base, root, run }
     }

@@ -1,0 +1,171 @@
+//! Kept runs: what is there, what they would change, and throwing them away. Landings that a dead process left half
+//! done are finished or taken back here, before any command does its work.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::json;
+use windlass_core::id::{RunId, SessionId};
+use windlass_core::workspace::{Change, Changes, Files, Isolation, Opening, Workspaces};
+use windlass_host::config::Places;
+use windlass_host::exec::child_env;
+use windlass_host::isolated::{Card, Shelf, recover_landings};
+use windlass_host::workspace::Root;
+
+use super::block_on;
+use crate::args::{DiffArgs, DiscardArgs, StatusArgs};
+use crate::failure::Failure;
+use crate::out::{self, say};
+use crate::safe::{marked_block, message, one_line};
+use crate::settings::Settings;
+use crate::{exit, plan, sandboxing, wire};
+
+pub(super) fn shelf(places: &Places) -> Shelf {
+    Shelf::new(places.transactions_dir())
+}
+
+/// Finishes or takes back what was broken off, and says so.
+pub(super) fn recover() {
+    let Ok(places) = Places::from_env(|name| std::env::var_os(name)) else { return };
+    for (name, recovered) in recover_landings(&shelf(&places), &places.undo_dir()) {
+        match recovered {
+            Ok(done) => {
+                let how = if done.landed { "was finished" } else { "was taken back" };
+                say!("a landing that was broken off {how}: {} ({})", message(&name), done.root.display());
+                for path in done.left {
+                    say!("  left as you wrote it: {}", message(&path));
+                }
+            }
+            Err(why) => say!("warning: a landing that was broken off could not be mended: {}: {}", name, message(&why)),
+        }
+    }
+}
+
+/// The kept run of that name, or the newest of the workspace.
+pub(super) fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<Card, Failure> {
+    let shelf = shelf(places);
+    match name {
+        Some(name) => Ok(shelf.card(name).map_err(|err| Failure::usage(err.to_string()))?),
+        None => {
+            let own = shelf.list().into_iter().find(|(card, busy)| !busy && card.root == root.root());
+            own.map(|(card, _)| card).ok_or_else(|| {
+                Failure::usage("there is no kept run of this workspace")
+                    .hint("a run that does not land is kept; `windlass status --all` lists those of other workspaces")
+            })
+        }
+    }
+}
+
+pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
+    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = match args.all {
+        true => None,
+        false => Some(plan::open_workspace(args.cd.as_deref(), home.as_deref())?),
+    };
+    let here = |card: &Card| root.as_ref().is_none_or(|root| card.root == root.root());
+    let kept: Vec<(Card, bool)> = shelf(&places).list().into_iter().filter(|(card, _)| here(card)).collect();
+    if args.json {
+        let rows: Vec<_> = kept
+            .iter()
+            .map(|(card, busy)| {
+                let state = state(card, *busy);
+                json!({ "name": card.name, "state": state, "root": card.root, "session": card.session,
+                        "run": card.run, "strategy": card.strategy, "files": card.files, "bytes": card.bytes,
+                        "opened": card.opened, "kept": card.kept })
+            })
+            .collect();
+        out::json(&json!({ "kept": rows }));
+        return Ok(exit::unless_broken(0));
+    }
+    if kept.is_empty() {
+        out::out("no kept runs\n");
+    }
+    for (card, busy) in &kept {
+        let files = if card.files == 1 { "1 file".to_owned() } else { format!("{} files", card.files) };
+        let (state, size) = (state(card, *busy), card.bytes.div_ceil(1 << 20));
+        out::out(&format!("{:24} {state:12} {files:>10}  {size} MB  session {}\n", card.name, card.session));
+        if root.is_none() {
+            out::out(&format!("  {}\n", one_line(&card.root.display().to_string())));
+        }
+    }
+    if let Some((card, _)) = kept.first() {
+        out::out(&format!("\nwindlass diff {0} · land {0} · resume {0} · discard {0}\n", card.name));
+    }
+    Ok(exit::unless_broken(0))
+}
+
+fn state(card: &Card, busy: bool) -> &'static str {
+    match (busy, card.kept) {
+        (true, _) => "running",
+        (false, Some(_)) => "kept",
+        (false, None) => "interrupted",
+    }
+}
+
+pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = Arc::new(plan::open_workspace(args.cd.as_deref(), home.as_deref())?);
+    let settings = Settings::load(Some(root.root()))?;
+    let card = find(&settings.places, &root, args.name.as_deref())?;
+    block_on(async move {
+        let changes = changes_of(&settings, &root, &card).await?;
+        if args.json {
+            out::json(&json!({ "name": card.name, "files": changes.files, "tree_hash": changes.tree_hash,
+                               "left": changes.left, "cannot_land": changes.cannot }));
+            return Ok(exit::unless_broken(0));
+        }
+        show(&changes, args.stat);
+        Ok(exit::unless_broken(0))
+    })
+}
+
+async fn changes_of(settings: &Settings, root: &Arc<Root>, card: &Card) -> Result<Changes, Failure> {
+    let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
+    let env = child_env(std::env::vars_os(), exceptions);
+    let sandbox = sandboxing::sandbox(settings, root.root(), Vec::new(), env.clone())?;
+    let all = wire::transactions(settings, root.clone(), env, sandbox)?;
+    let (session, run) = (card.session.parse::<SessionId>(), card.run.parse::<RunId>());
+    let (Ok(session), Ok(run)) = (session, run) else {
+        return Err(Failure::new(exit::FAILED, format!("the card of `{}` is damaged", card.name)));
+    };
+    let opening = Opening { session: &session, run: &run, how: Isolation::Isolated, kept: Some(&card.name) };
+    let transaction = all.open(opening).await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
+    let changes = transaction.changes().await.map_err(|err| Failure::new(exit::FAILED, err.message));
+    transaction.keep().await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
+    changes
+}
+
+fn show(changes: &Changes, stat: bool) {
+    for file in &changes.files {
+        let (sign, from) = match &file.change {
+            Change::Created => ('+', String::new()),
+            Change::Deleted => ('-', String::new()),
+            Change::Modified => ('~', String::new()),
+            Change::MovedFrom(from) => ('>', format!(" (was {})", one_line(from))),
+        };
+        match &file.diff {
+            Some(diff) if !stat => out::out(&marked_block(diff)),
+            _ => out::out(&format!("{sign} {}{from} +{} -{}\n", one_line(&file.path), file.added, file.removed)),
+        }
+    }
+    for (path, why) in &changes.cannot {
+        say!("cannot land: {}: {why}", message(path));
+    }
+    if !changes.left.is_empty() {
+        say!("{} ignored or built paths stay behind", changes.left.len());
+    }
+}
+
+pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
+    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let slot = shelf(&places).open(&args.name).map_err(|err| Failure::usage(err.to_string()))?;
+    let question = format!("throw away {} with {} changed files? [y/N] ", args.name, slot.card.files);
+    if !args.yes && !super::sessions::confirmed(&question)? {
+        return Err(Failure::new(exit::ASKED, "nothing was thrown away")
+            .hint("give --yes to throw it away without being asked"));
+    }
+    slot.discard().map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    say!("{} is gone", args.name);
+    Ok(exit::unless_broken(0))
+}

@@ -1,0 +1,195 @@
+//! `undo` and `redo`: what the log says was done is planned against what is there now, shown, done as one landing, and
+//! logged. Files that nobody named are not looked at.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use serde_json::json;
+use windlass_core::deeds::{Deeds, Wanted};
+use windlass_core::gate::Mode;
+use windlass_core::id::{CallId, SessionId};
+use windlass_core::image::Swap;
+use windlass_core::runtime::RunMode;
+use windlass_core::store::SessionStore;
+use windlass_core::workspace::{Change, FileChange, Files};
+use windlass_engine::{Noted, Open};
+use windlass_host::isolated::{undo_contents, undo_journal};
+use windlass_host::landing::undo::{Plan, plan, preview};
+use windlass_host::landing::{Contents, land};
+use windlass_host::session_log::SessionLog;
+use windlass_host::workspace::Root;
+
+use super::block_on;
+use crate::args::{TakeBackArgs, UndoArgs};
+use crate::failure::Failure;
+use crate::out::{self, say};
+use crate::safe::{marked_block, message, one_line};
+use crate::session_run::session_id;
+use crate::settings::Settings;
+use crate::{exit, plan as planning, wire};
+
+/// Sessions that are looked through for something to take back.
+const MAX_SESSIONS: usize = 50;
+
+pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
+    let wanted = match (&args.run, &args.call, args.to) {
+        (Some(run), _, _) => Wanted::Run(run.parse().map_err(|_| Failure::usage(format!("`{run}` is no run")))?),
+        (_, Some(call), _) => Wanted::Call(CallId(call.clone())),
+        (_, _, Some(seq)) => Wanted::To(seq),
+        _ => Wanted::LastRun,
+    };
+    take_back(&args.how, |deeds| {
+        let found = deeds.find(&wanted);
+        let (first, others) = found.split_first()?;
+        let swaps = found.iter().flat_map(|deed| deed.swaps.clone()).collect();
+        Some(Task { swaps, of: first.seq, also: others.iter().map(|deed| deed.seq).collect(), redo: false })
+    })
+}
+
+pub(super) fn redo(args: &TakeBackArgs) -> Result<ExitCode, Failure> {
+    take_back(args, |deeds| {
+        let last = deeds.undone.last()?;
+        Some(Task { swaps: last.swaps.clone(), of: last.seq, also: Vec::new(), redo: true })
+    })
+}
+
+/// What is to be taken back, and what the log will say of it.
+struct Task {
+    swaps: Vec<Swap>,
+    of: u64,
+    also: Vec<u64>,
+    redo: bool,
+}
+
+impl Task {
+    fn word(&self) -> &'static str {
+        if self.redo { "redone" } else { "undone" }
+    }
+
+    fn noted(&self, swaps: Vec<Swap>) -> Noted {
+        match self.redo {
+            true => Noted::Redone { of: self.of, swaps },
+            false => Noted::Undone { of: self.of, also: self.also.clone(), swaps },
+        }
+    }
+}
+
+fn take_back(args: &TakeBackArgs, pick: impl Fn(&Deeds) -> Option<Task>) -> Result<ExitCode, Failure> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let root = Arc::new(planning::open_workspace(args.cd.as_deref(), home.as_deref())?);
+    let settings = Settings::load(Some(root.root()))?;
+    let store = SessionLog::new(settings.places.sessions_dir());
+    block_on(async {
+        let (session, task) = find(&store, &root, args.session.as_deref(), pick).await?;
+        let contents = undo_contents(&settings.places.undo_dir());
+        let contents = contents.map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+        let planned = plan(&root, &task.swaps, &contents).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+        let files = preview(&root, &planned, &contents);
+        if args.json {
+            out::json(&json!({ "session": session.to_string(), "preview": args.preview, "files": files,
+                               "merged": planned.merged, "unchanged": planned.unchanged,
+                               "conflicts": planned.conflicts }));
+        } else {
+            show(&files, &planned, args.preview);
+        }
+        if args.preview {
+            return Ok(exit::unless_broken(0));
+        }
+        if !planned.conflicts.is_empty() && !args.partly {
+            return Err(Failure::new(exit::FAILED, format!("nothing was {}: some files cannot be", task.word()))
+                .hint("look at them with --preview; --partly leaves them out"));
+        }
+        apply(&settings, &root, &session, &task, &planned, &contents).await?;
+        if !args.json {
+            say!("{} {} in {session}", task.word(), count(planned.swaps.len()));
+        }
+        Ok(exit::unless_broken(0))
+    })
+}
+
+/// The session to take something back in: the named one, or the newest of the workspace with something.
+async fn find(
+    store: &SessionLog,
+    root: &Root,
+    named: Option<&str>,
+    pick: impl Fn(&Deeds) -> Option<Task>,
+) -> Result<(SessionId, Task), Failure> {
+    let nothing = || {
+        Failure::usage("there is nothing to take back")
+            .hint("`windlass sessions show SESSION` tells what a session did")
+    };
+    if let Some(named) = named {
+        let id = session_id(named)?;
+        let task = pick(&deeds_of(store, &id).await?).ok_or_else(nothing)?;
+        return Ok((id, task));
+    }
+    let here = root.root().display().to_string();
+    let mut heads = store.list().take(MAX_SESSIONS);
+    while let Some(head) = heads.next().await {
+        let Ok(head) = head else { continue };
+        if head.workspace == here
+            && let Some(task) = pick(&deeds_of(store, &head.id).await?)
+        {
+            return Ok((head.id, task));
+        }
+    }
+    Err(nothing())
+}
+
+async fn deeds_of(store: &SessionLog, id: &SessionId) -> Result<Deeds, Failure> {
+    let mut deeds = Deeds::default();
+    let mut events = store.read(id, 1);
+    while let Some(event) = events.next().await {
+        deeds.apply(&event?);
+    }
+    Ok(deeds)
+}
+
+async fn apply(
+    settings: &Settings,
+    root: &Arc<Root>,
+    session: &SessionId,
+    task: &Task,
+    planned: &Plan,
+    contents: &Contents,
+) -> Result<(), Failure> {
+    // Held first: a session at work must not have its files changed under it.
+    let nobody = wire::Agent::Nobody;
+    let wired = wire::engine(settings, &nobody, root.clone(), Mode::Ask, Vec::new(), Vec::new())?;
+    let session = wired.engine.open(Open::Resume(session.clone()), RunMode::Analysis).await?;
+    let journal = undo_journal(&settings.places.undo_dir(), root.root());
+    let done = land(root, &planned.swaps, contents, contents, &journal)
+        .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    for lost in done.not_kept {
+        say!("warning: {} cannot be brought back: {}", message(&lost.path), lost.reason);
+    }
+    session.note(task.noted(planned.swaps.clone())).await?;
+    Ok(())
+}
+
+fn show(files: &[FileChange], planned: &Plan, whole: bool) {
+    for file in files {
+        let sign = match &file.change {
+            Change::Created => '+',
+            Change::Deleted => '-',
+            Change::Modified | Change::MovedFrom(_) => '~',
+        };
+        let merged = if planned.merged.contains(&file.path) { " (your later edits stay)" } else { "" };
+        match &file.diff {
+            Some(diff) if whole => out::out(&marked_block(diff)),
+            _ => out::out(&format!("{sign} {}{merged}\n", one_line(&file.path))),
+        }
+    }
+    for path in &planned.unchanged {
+        say!("as it was already: {}", message(path));
+    }
+    for (path, why) in &planned.conflicts {
+        say!("cannot be taken back: {}: {}", message(path), message(why));
+    }
+}
+
+fn count(files: usize) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+}

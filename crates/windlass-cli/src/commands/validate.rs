@@ -1,0 +1,97 @@
+//! `debug validate`: holds the built-in syntax check to a corpus. Rows of text in, one verdict a row out. There is
+//! nothing before a row, so in every language all that is wrong counts. It opens no other file and runs nothing.
+
+use std::process::ExitCode;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use windlass_core::validator::Judgement;
+use windlass_validators::{Checked, Language, Project, check};
+
+use crate::args::ValidateArgs;
+use crate::failure::Failure;
+use crate::out::{self, say};
+use crate::safe::plain;
+use crate::{commands::debug::each_line, exit};
+
+/// A text to judge.
+#[derive(Debug, Deserialize)]
+struct Row {
+    id: Value,
+    lang: String,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    text_b64: Option<String>,
+    /// The name of its file, which says what `lang` leaves open: `a.mjs`, `tsconfig.json`.
+    #[serde(default)]
+    name: Option<String>,
+}
+
+/// The verdict on it.
+#[derive(Debug, Serialize)]
+struct Said {
+    id: Value,
+    verdict: Judgement,
+    findings: Vec<Found>,
+    validator: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    line: u32,
+    column: u32,
+    message: String,
+}
+
+pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, Failure> {
+    let mut unreadable = false;
+    each_line(&args.file, |number, line| {
+        let row = line.and_then(|line| serde_json::from_slice::<Row>(line).map_err(|err| err.to_string()));
+        match row.and_then(|row| Ok((bytes(&row)?, row))) {
+            Ok((bytes, row)) => out::json(&judge(row, &bytes)),
+            Err(why) => {
+                unreadable = true;
+                say!("line {number} is not a row of `id`, `lang` and `text` or `text_b64`: {}", plain(&why));
+            }
+        }
+    })?;
+    Ok(exit::unless_broken(if unreadable { exit::USAGE } else { 0 }))
+}
+
+fn bytes(row: &Row) -> Result<Vec<u8>, String> {
+    match (&row.text, &row.text_b64) {
+        (Some(text), None) => Ok(text.as_bytes().to_vec()),
+        (None, Some(coded)) => STANDARD.decode(coded.trim()).map_err(|err| format!("`text_b64` is not base64: {err}")),
+        (Some(_), Some(_)) => Err("it has both `text` and `text_b64`".into()),
+        (None, None) => Err("it has neither `text` nor `text_b64`".into()),
+    }
+}
+
+fn judge(row: Row, bytes: &[u8]) -> Said {
+    let said = match Language::named(&row.lang) {
+        Some(language) => {
+            // `jsx` or `pyi` for a language says as much as an ending.
+            let name = row.name.unwrap_or_else(|| format!("row.{}", row.lang.trim().to_ascii_lowercase()));
+            // A name can make it more precise, and only then is it asked.
+            let precise = Language::of(&name, bytes).filter(|of| (language, *of) == (Language::Json, Language::Jsonc));
+            check(precise.unwrap_or(language), &name, bytes, &Project::default())
+        }
+        None => {
+            let known: Vec<_> = Language::all().map(Language::name).collect();
+            Checked::Unsure(format!("`{}` is not a language that is known; there are {}", row.lang, known.join(", ")))
+        }
+    };
+    let (verdict, findings) = match said {
+        Checked::Flaws(flaws) if flaws.is_empty() => (Judgement::Pass, Vec::new()),
+        Checked::Flaws(flaws) => {
+            let found =
+                |flaw: windlass_validators::Flaw| Found { line: flaw.line, column: flaw.column, message: flaw.message };
+            (Judgement::Fail, flaws.into_iter().map(found).collect())
+        }
+        Checked::Unsure(why) => (Judgement::Unverifiable, vec![Found { line: 0, column: 0, message: why }]),
+    };
+    Said { id: row.id, verdict, findings, validator: "syntax" }
+}

@@ -1,0 +1,265 @@
+//! What must hold before a run lands, from flags and settings: which validators look, which paths may be changed, and
+//! where the changes go. Commands are found in the tree as it is before the run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use windlass_core::validator::Validator;
+use windlass_core::workspace::{Files, LandTo, Redactor};
+use windlass_engine::Contract;
+use windlass_host::config::Layers;
+use windlass_host::workspace::Root;
+use windlass_validators::{Look, PlanKind, Tools, ValidatorPlan, bandit_install, build, detect};
+
+use crate::args::ContractArgs;
+use crate::failure::Failure;
+use crate::out::say;
+use crate::settings::Settings;
+
+/// The word for all commands that are found in a project.
+const DETECTED: &str = "detected";
+/// Who looks when nobody says otherwise.
+const USUAL: &[&str] = &["syntax", DETECTED, "secrets", "bandit"];
+/// The largest file that is read to find commands.
+const MAX_READ: u64 = 1 << 20;
+/// How long installing a scanner may take.
+const INSTALL_TIME: Duration = Duration::from_secs(180);
+
+/// The contract of a run.
+pub(crate) fn terms(settings: &Settings, args: &ContractArgs) -> Result<Contract, Failure> {
+    let to = match (&args.patch, &args.commit) {
+        (Some(file), _) => LandTo::Patch(std::path::absolute(file)?),
+        (None, Some(message)) => LandTo::Commit(message.clone()),
+        (None, None) => LandTo::Tree,
+    };
+    // A project may ask for more, whoever trusts it.
+    let both = |key: &str| {
+        let texts = |layers: &Layers<'_>| layers.texts(key).unwrap_or_default().to_vec();
+        [texts(&settings.layers), texts(&settings.project)].concat()
+    };
+    let strict = |layers: &Layers<'_>| layers.boolean("validate.strict_judge") == Some(true);
+    let own_paths = settings.layers.texts("validate.write_paths").map(<[String]>::to_vec);
+    Ok(Contract {
+        to,
+        land_anyway: args.land_anyway,
+        allow_no_changes: args.allow_no_changes,
+        strict_judge: args.strict_judge || strict(&settings.layers) || strict(&settings.project),
+        protect: both("validate.protect"),
+        write_paths: args.write_path.clone().or(own_paths),
+        ..Contract::default()
+    })
+}
+
+/// Who looks before it lands.
+pub(crate) fn validators(
+    settings: &Settings,
+    args: &ContractArgs,
+    root: &Root,
+    redactor: &Arc<dyn Redactor>,
+    isolated: bool,
+) -> Result<Vec<Arc<dyn Validator>>, Failure> {
+    let plans = plans(settings, args, root, isolated)?;
+    let mut bandit = None;
+    if plans.iter().any(|plan| plan.kind == PlanKind::Bandit) {
+        bandit = scanner(args.validate.iter().any(|name| name == "bandit") || asked_for(settings, "bandit"));
+    }
+    let tools = Tools { redactor: Arc::clone(redactor), bandit };
+    Ok(plans.iter().map(|plan| build(plan, &tools)).collect())
+}
+
+fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) -> Result<Vec<ValidatorPlan>, Failure> {
+    if args.validate.iter().any(|name| name == "none") {
+        return match args.validate.len() {
+            1 => Ok(Vec::new()),
+            _ => Err(Failure::usage("`--validate none` and another `--validate` do not go together")),
+        };
+    }
+    let configured = configured(settings, isolated)?;
+    let found = detect(&Project { root });
+    let known: Vec<ValidatorPlan> = found.iter().chain(&configured).cloned().collect();
+    let named = |name: &str| ValidatorPlan::named(name, &known).map_err(|err| Failure::usage(err.to_string()));
+    let mut plans = Vec::new();
+    // In place nothing is gated: only what was asked for looks.
+    let usual: Vec<String> = USUAL.iter().map(|name| (*name).to_owned()).collect();
+    let chain = match settings.layers.texts("validate.chain") {
+        Some(chain) => chain.to_vec(),
+        None if isolated => usual,
+        None if args.validate.is_empty() => Vec::new(),
+        None => vec![DETECTED.to_owned()],
+    };
+    for name in &chain {
+        match name.as_str() {
+            DETECTED if args.validate.is_empty() => {
+                plans.extend(found.iter().filter(|plan| is_installed(plan)).cloned());
+                plans.extend(configured.iter().filter(|plan| !chain.contains(&plan.name)).cloned());
+            }
+            DETECTED => {
+                for given in &args.validate {
+                    let plan = match given.as_str() {
+                        DETECTED => None,
+                        // A single word that is no validator may still be a program.
+                        name => ValidatorPlan::named(name, &known).ok(),
+                    };
+                    match plan {
+                        Some(plan) => plans.push(plan),
+                        None if given == DETECTED => {
+                            plans.extend(found.iter().filter(|plan| is_installed(plan)).cloned())
+                        }
+                        None => plans.push(ValidatorPlan::command(given, given)),
+                    }
+                }
+            }
+            name => plans.push(named(name)?),
+        }
+    }
+    // Without a word about it, a scanner that is not there is left out; asked for by name it is missed.
+    let wanted = |name: &str| asked_for(settings, name) || args.validate.iter().any(|given| given == name);
+    plans.retain(|plan| plan.kind != PlanKind::Bandit || wanted("bandit") || scanner(false).is_some());
+    for plan in &mut plans {
+        adjust(plan, settings)?;
+    }
+    let mut seen = std::collections::HashSet::new();
+    plans.retain(|plan| seen.insert(plan.name.clone()));
+    Ok(plans)
+}
+
+fn asked_for(settings: &Settings, name: &str) -> bool {
+    settings.layers.texts("validate.chain").is_some_and(|chain| chain.iter().any(|one| one == name))
+}
+
+/// Validators that the settings describe. Those of a project that nobody trusts run in the sandbox of an isolated run.
+fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>, Failure> {
+    let mut plans: Vec<ValidatorPlan> = Vec::new();
+    let project = Some(&settings.project).filter(|_| isolated);
+    for layers in std::iter::once(&settings.layers).chain(project) {
+        for (key, _) in layers.iter() {
+            let Some(name) = key.strip_prefix("validators.").and_then(|rest| rest.rsplit_once('.')) else { continue };
+            let name = name.0.trim_matches('"');
+            if plans.iter().any(|plan| plan.name == name) {
+                continue;
+            }
+            let text = |what: &str| layers.text(&Settings::named("validators", name, what)).map(str::to_owned);
+            let kind = match (text("command"), text("custom")) {
+                (Some(_), Some(_)) => {
+                    return Err(Failure::usage(format!("the validator `{name}` has both `command` and `custom`"))
+                        .hint("`command` is judged by its exit code, `custom` answers with JSON: keep one"));
+                }
+                (Some(line), None) => PlanKind::Command { line },
+                (None, Some(line)) => PlanKind::Custom { line },
+                (None, None) => continue,
+            };
+            plans.push(ValidatorPlan { kind, ..ValidatorPlan::command(name, "") });
+        }
+    }
+    Ok(plans)
+}
+
+/// What the settings say about one validator by its name, whatever its kind.
+fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> {
+    let key = |what: &str| Settings::named("validators", &plan.name, what);
+    if let Some(blocking) = settings.layers.boolean(&key("blocking")) {
+        plan.blocking = blocking;
+    }
+    if let Some(fixes) = settings.layers.boolean(&key("fixes")) {
+        plan.fixes = fixes;
+    }
+    if let Some(judges) = settings.layers.texts(&key("judges")) {
+        plan.judges = judges.to_vec();
+    }
+    match settings.layers.number(&key("timeout_s")) {
+        None => {}
+        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => plan.timeout = Duration::from_secs_f64(seconds),
+        Some(_) => {
+            return Err(Failure::usage(format!("`{}` is a number of seconds, from 1 to 86400", key("timeout_s"))));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the program of a detected command is there; one that is not can prove nothing here.
+fn is_installed(plan: &ValidatorPlan) -> bool {
+    let PlanKind::Command { line } = &plan.kind else { return true };
+    let Some(program) = line.split_whitespace().next() else { return true };
+    let there = program.contains('/') || on_path(program).is_some();
+    if !there {
+        say!("warning: `{line}` would check this project, but {program} is not installed here, so it is left out");
+    }
+    there
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program)).find(|at| at.is_file())
+}
+
+/// The folder of scanners that we installed; commands in the sandbox may read it.
+pub(crate) fn scanners_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("windlass").join("tools"))
+}
+
+/// Where bandit is: on the path, or in an environment of its own, which is made when it was asked for by name.
+fn scanner(wanted: bool) -> Option<String> {
+    if let Some(found) = on_path("bandit") {
+        return Some(found.display().to_string());
+    }
+    let folder = scanners_dir()?.join(format!("bandit-{}", windlass_validators::BANDIT_VERSION));
+    let plan = bandit_install(&folder.display().to_string());
+    if !Path::new(&plan.program).is_file() && wanted {
+        say!("installing bandit {} into {}", plan.version, folder.display());
+        if let Err(why) = install(&plan.line) {
+            // Half an environment would look like a whole one the next time.
+            let _ = std::fs::remove_dir_all(&folder);
+            say!("warning: bandit could not be installed: {}", crate::safe::message(&why));
+        }
+    }
+    Path::new(&plan.program).is_file().then_some(plan.program)
+}
+
+fn install(line: &str) -> Result<(), String> {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.env("PIP_RETRIES", "1").env("PIP_DEFAULT_TIMEOUT", "15").env("PIP_NO_INPUT", "1");
+    let mut child = command.spawn().map_err(|err| err.to_string())?;
+    let until = Instant::now() + INSTALL_TIME;
+    loop {
+        match child.try_wait().map_err(|err| err.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => {
+                let mut said = String::new();
+                if let Some(mut err) = child.stderr.take() {
+                    let _ = std::io::Read::read_to_string(&mut err, &mut said);
+                }
+                return Err(said.trim().lines().next_back().unwrap_or("it failed").to_owned());
+            }
+            None if Instant::now() > until => {
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(format!("it took longer than {} seconds", INSTALL_TIME.as_secs()));
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// The project as the detection sees it.
+struct Project<'a> {
+    root: &'a Root,
+}
+
+impl Look for Project<'_> {
+    fn exists(&self, path: &str) -> bool {
+        self.root.stat(path).is_ok()
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        String::from_utf8(self.root.read(path, MAX_READ).ok()?).ok()
+    }
+
+    fn top(&self) -> Vec<String> {
+        let listed = self.root.list(".", 1_000);
+        listed.map(|listing| listing.entries.into_iter().map(|(name, _, _)| name).collect()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,150 @@
+//! What was done to the user's own tree and can be taken back: a fold of the log. Pure; who applies it looks at what is
+//! really there.
+
+use crate::event::{Event, EventKind};
+use crate::id::{CallId, RunId};
+use crate::image::Swap;
+
+/// One change of the tree that can be taken back: by a call, or by a landing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deed {
+    /// The event that tells of it.
+    pub seq: u64,
+    /// The run it belongs to.
+    pub run: Option<RunId>,
+    /// The call that did it; none for a landing.
+    pub call: Option<CallId>,
+    /// What it changed.
+    pub swaps: Vec<Swap>,
+    /// It was taken back, by the event of this number.
+    pub undone_by: Option<u64>,
+}
+
+/// Something that was taken back and can be done again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undo {
+    /// The event that tells of it.
+    pub seq: u64,
+    /// The events it took back.
+    pub of: Vec<u64>,
+    /// What it changed.
+    pub swaps: Vec<Swap>,
+}
+
+/// Everything that was done, and what of it was taken back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// In the order it was done.
+    pub done: Vec<Deed>,
+    /// What can be done again, the last one first to be.
+    pub undone: Vec<Undo>,
+}
+
+/// What is to be taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// The last run that changed something.
+    LastRun,
+    /// This run.
+    Run(RunId),
+    /// This call.
+    Call(CallId),
+    /// Everything after this event.
+    To(u64),
+}
+
+impl Deeds {
+    /// Takes one more event in.
+    pub fn apply(&mut self, event: &Event) {
+        let Some(seq) = event.order.seq() else { return };
+        match &event.kind {
+            EventKind::FileChanged { call, swap: Some(swap), .. } => {
+                self.add(seq, event.run.clone(), Some(call.clone()), vec![swap.clone()]);
+            }
+            EventKind::Landed { landed, .. } if !landed.swaps.is_empty() => {
+                self.add(seq, event.run.clone(), None, landed.swaps.clone());
+            }
+            EventKind::Undone { of, also, swaps, .. } => {
+                let of: Vec<u64> = std::iter::once(*of).chain(also.iter().copied()).collect();
+                for deed in self.done.iter_mut().filter(|deed| of.contains(&deed.seq)) {
+                    deed.undone_by = Some(seq);
+                }
+                self.undone.push(Undo { seq, of, swaps: swaps.clone() });
+            }
+            EventKind::Redone { of, .. } => {
+                self.undone.retain(|undo| undo.seq != *of);
+                for deed in self.done.iter_mut().filter(|deed| deed.undone_by == Some(*of)) {
+                    deed.undone_by = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, seq: u64, run: Option<RunId>, call: Option<CallId>, swaps: Vec<Swap>) {
+        self.done.push(Deed { seq, run, call, swaps, undone_by: None });
+    }
+
+    /// What is wanted and not taken back yet, in the order it was done.
+    #[must_use]
+    pub fn find(&self, wanted: &Wanted) -> Vec<&Deed> {
+        let standing = || self.done.iter().filter(|deed| deed.undone_by.is_none());
+        match wanted {
+            Wanted::LastRun => match standing().next_back() {
+                Some(last) => standing().filter(|deed| deed.run == last.run).collect(),
+                None => Vec::new(),
+            },
+            Wanted::Run(run) => standing().filter(|deed| deed.run.as_ref() == Some(run)).collect(),
+            Wanted::Call(call) => standing().filter(|deed| deed.call.as_ref() == Some(call)).collect(),
+            Wanted::To(seq) => standing().filter(|deed| deed.seq > *seq).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::event::{Order, VERSION};
+    use crate::id::{SessionId, TraceId};
+    use crate::image::Image;
+    use crate::workspace::{Change, FileChange, Landed};
+
+    fn swap(path: &str) -> Swap {
+        Swap { path: path.into(), before: Image::Absent, after: Image::Link { target: "x".into() } }
+    }
+
+    fn event(seq: u64, run: u64, kind: EventKind) -> Event {
+        let at = Timestamp::from_millis(0);
+        let (session, trace) = (SessionId::fresh(at, 1), TraceId::fresh(1, 2));
+        Event { v: VERSION, order: Order::Durable { seq }, at, session, run: Some(RunId::nth(run)), trace, kind }
+    }
+
+    fn changed(seq: u64, run: u64, call: &str, path: &str) -> Event {
+        let change = FileChange { path: path.into(), change: Change::Created, added: 0, removed: 0, diff: None };
+        event(seq, run, EventKind::FileChanged { call: CallId(call.into()), change, swap: Some(swap(path)) })
+    }
+
+    #[test]
+    fn what_stands_is_found_by_run_by_call_and_to_an_event() {
+        let mut deeds = Deeds::default();
+        let landed = Landed { swaps: vec![swap("l")], ..Landed::default() };
+        let events = [
+            changed(3, 1, "a", "1"),
+            changed(4, 1, "b", "2"),
+            event(9, 2, EventKind::Landed { landed, tree_hash: None }),
+        ];
+        events.iter().for_each(|event| deeds.apply(event));
+        let seqs = |deeds: &Deeds, wanted: Wanted| deeds.find(&wanted).iter().map(|deed| deed.seq).collect::<Vec<_>>();
+        assert_eq!(seqs(&deeds, Wanted::LastRun), [9]);
+        assert_eq!(seqs(&deeds, Wanted::Run(RunId::nth(1))), [3, 4]);
+        assert_eq!(seqs(&deeds, Wanted::Call(CallId("b".into()))), [4]);
+        assert_eq!(seqs(&deeds, Wanted::To(3)), [4, 9]);
+        deeds.apply(&event(10, 2, EventKind::Undone { of: 9, also: vec![4], files: vec![], swaps: vec![swap("l")] }));
+        assert_eq!(seqs(&deeds, Wanted::LastRun), [3]);
+        assert_eq!(deeds.undone.last().map(|undo| undo.seq), Some(10));
+        deeds.apply(&event(11, 2, EventKind::Redone { of: 10, files: vec![], swaps: vec![] }));
+        assert_eq!(seqs(&deeds, Wanted::LastRun), [9]);
+        assert_eq!((seqs(&deeds, Wanted::To(0)).len(), deeds.undone.len()), (3, 0));
+    }
+}

@@ -1,0 +1,208 @@
+//! What may reach the user's tree (spec 5.1): the floor's rows once more, by the paths that were changed by whatever
+//! means. A call can be judged by what it names; a landing by what it does.
+
+use super::floor::{is_git_folder, is_shell_file, runs_later, tells_agents};
+use super::pattern::glob_match;
+use super::secrets::{is_credential, trimmed};
+
+/// What stands between a changed path and the user's tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bar {
+    /// Nothing lets it land.
+    Never(String),
+    /// A person has to say yes.
+    Person(String),
+}
+
+/// What stands in the way of a changed path. What the prompt names is what the person asked for.
+#[must_use]
+pub fn bar_at_landing(path: &str, prompt: &str, exposed: &[String]) -> Option<Bar> {
+    let lower = path.to_lowercase();
+    if is_credential(path) && !exposed.iter().any(|pattern| glob_match(pattern, path)) {
+        return Some(Bar::Never("it looks like a secret".to_owned()));
+    }
+    if lower.split('/').any(is_git_folder) {
+        return Some(Bar::Never("it belongs to git".to_owned()));
+    }
+    let name = trimmed(lower.rsplit('/').next().unwrap_or(&lower));
+    if is_shell_file(name) {
+        return Some(Bar::Never("it runs in every shell".to_owned()));
+    }
+    if names(prompt, path) {
+        return None;
+    }
+    if tells_agents(&lower) {
+        return Some(Bar::Person("it changes what agents may do here".to_owned()));
+    }
+    runs_later(&lower).then(|| Bar::Person("it is run by tools on this machine".to_owned()))
+}
+
+/// Whether a prompt names a path, or its last part where that is distinctive.
+fn names(prompt: &str, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let part_of_name = |c: char| c.is_alphanumeric() || matches!(c, '/' | '_' | '-');
+    // A full stop ends a sentence, or goes on with a longer name.
+    let ends_word = |rest: &str| !rest.strip_prefix('.').unwrap_or(rest).starts_with(part_of_name);
+    let starts_word = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    [path, name].iter().filter(|wanted| !wanted.is_empty()).any(|wanted| {
+        prompt
+            .match_indices(*wanted)
+            .any(|(at, found)| starts_word(&prompt[..at]) && ends_word(&prompt[at + found.len()..]))
+    })
+}
+
+/// Whether other programs on this machine run what is at a path: build scripts, hooks, settings of editors, pipelines.
+#[must_use]
+pub fn executes_later(path: &str) -> bool {
+    let lower = path.to_lowercase();
+    let name = lower.rsplit('/').next().unwrap_or(&lower);
+    runs_later(&lower)
+        || tells_agents(&lower)
+        || BUILD_FILES.contains(&name)
+        || BUILD_STEMS.iter().any(|stem| name.strip_prefix(stem).is_some_and(|rest| rest.starts_with(['.', '-'])))
+        || BUILD_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || lower.split('/').rev().skip(1).any(|part| part == "hooks")
+}
+
+/// Whether a path is among those that may be written: patterns as in an ignore file, seen from the root, the last one
+/// that fits decides.
+#[must_use]
+pub fn may_write(patterns: &[String], path: &str) -> bool {
+    let mut allowed = false;
+    for pattern in patterns {
+        let (yes, pattern) = pattern.strip_prefix('!').map_or((true, pattern.as_str()), |rest| (false, rest));
+        let bare = pattern.trim_start_matches("./").trim_start_matches('/').trim_end_matches('/');
+        if bare.is_empty() || bare == "." || glob_match(bare, path) || glob_match(&format!("{bare}/**"), path) {
+            allowed = yes;
+        }
+    }
+    allowed
+}
+
+const BUILD_FILES: &[&str] = &[
+    "build.rs",
+    "makefile",
+    "gnumakefile",
+    "justfile",
+    "rakefile",
+    "gemfile",
+    "package.json",
+    "binding.gyp",
+    "setup.py",
+    "setup.cfg",
+    "pyproject.toml",
+    "conftest.py",
+    "noxfile.py",
+    "tox.ini",
+    "fabfile.py",
+    "tasks.py",
+    "sitecustomize.py",
+    "usercustomize.py",
+    "cmakelists.txt",
+    "meson.build",
+    "configure",
+    "pom.xml",
+    "gradlew",
+    "mvnw",
+    "build.sbt",
+    "build.xml",
+    "mix.exs",
+    "composer.json",
+    "cargo.toml",
+    "dockerfile",
+    "docker-compose.yml",
+    "compose.yml",
+    "compose.yaml",
+    "vagrantfile",
+    "procfile",
+    "flake.nix",
+    "shell.nix",
+    "default.nix",
+    "build",
+    "build.bazel",
+    "workspace",
+    "taskfile.yml",
+    "directory.build.props",
+    "directory.build.targets",
+    ".npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".pnpmfile.cjs",
+    ".mise.toml",
+    ".tool-versions",
+];
+const BUILD_STEMS: &[&str] = &[
+    "gulpfile",
+    "gruntfile",
+    "webpack.config",
+    "vite.config",
+    "vitest.config",
+    "jest.config",
+    "rollup.config",
+    "babel.config",
+    "eslint.config",
+    ".eslintrc",
+    "next.config",
+    "postcss.config",
+    "tailwind.config",
+    "metro.config",
+    "karma.conf",
+    "playwright.config",
+    "dockerfile",
+];
+const BUILD_ENDINGS: &[&str] =
+    &[".mk", ".gradle", ".gradle.kts", ".cmake", ".csproj", ".fsproj", ".vbproj", ".gemspec", ".podspec", ".pth"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, prompt: &str, expect: &str) {
+        let said = match bar_at_landing(path, prompt, &["keys/shown.pem".to_owned()]) {
+            None => "free",
+            Some(Bar::Person(_)) => "person",
+            Some(Bar::Never(_)) => "never",
+        };
+        assert_eq!(said, expect, "{path} for {prompt:?}");
+    }
+
+    #[test]
+    fn the_rows_of_the_floor_hold_for_what_lands() {
+        check("src/main.rs", "", "free");
+        check("sub/.git/hooks/x", "change .git/hooks/x", "never");
+        check(".ENV", "", "never");
+        check("keys/shown.pem", "", "free");
+        check("home/.bashrc", "edit .bashrc", "never");
+        check(".vscode/tasks.json", "", "person");
+        check(".vscode/tasks.json", "fix .vscode/tasks.json please", "free");
+        check(".github/workflows/ci.yml", "mend ci.yml, it fails", "free");
+        check(".github/workflows/ci.yml", "mend xci.yml", "person");
+        check(".github/workflows/ci.yml", "see ci.yml.bak", "person");
+        check("AGENTS.md", "", "person");
+        check("deep/.claude/settings.json", "", "person");
+    }
+
+    #[test]
+    fn what_other_programs_run_is_known() {
+        for path in ["build.rs", "a/package.json", "x.gradle", ".husky/pre-commit", "vite.config.ts", "git/hooks/a"] {
+            assert!(executes_later(path), "{path}");
+        }
+        for path in ["src/lib.rs", "README.md", "hooks.md", "buildings.txt"] {
+            assert!(!executes_later(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn write_paths_are_anchored_and_the_last_one_decides() {
+        let allows = |patterns: &[&str], path: &str| {
+            may_write(&patterns.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), path)
+        };
+        assert!(!allows(&[], "a"), "an empty list allows nothing");
+        assert!(allows(&["src/"], "src/a/b.rs") && allows(&["/src"], "src/a.rs") && allows(&["."], "a"));
+        assert!(!allows(&["src"], "lib/src/a.rs") && !allows(&["src"], "srcs/a.rs"));
+        assert!(allows(&["*.md"], "README.md") && !allows(&["*.md"], "docs/a.md") && allows(&["**/*.md"], "docs/a.md"));
+        assert!(!allows(&["src", "!src/gen/"], "src/gen/a.rs") && allows(&["src", "!src/gen/"], "src/a.rs"));
+        assert!(!allows(&["src/**"], "src/../secret"));
+    }
+}

@@ -1,0 +1,117 @@
+//! The end of an isolated run: what passed lands, everything else is kept by name. Nothing is thrown away here but a
+//! copy that has landed or holds nothing.
+
+use windlass_core::ask::{About, Answer, LandingAsk};
+use windlass_core::event::EventKind;
+use windlass_core::gate::{Bar, bar_at_landing};
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::runtime::Outlet;
+use windlass_core::workspace::{Changes, Landing, Transaction, WorkspaceErrorKind};
+
+use super::drive::{Ended, Traces, Work};
+use super::judging::{broken, named};
+use crate::run::Halt;
+
+impl Work {
+    pub(super) async fn land_or_keep(
+        &self,
+        transaction: Box<dyn Transaction>,
+        outcome: Result<Outcome, Ended>,
+        traces: &mut Traces,
+    ) -> Result<Outcome, Ended> {
+        let passed = matches!(outcome, Ok(Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }));
+        let ended = if passed { self.land(transaction.as_ref(), traces).await } else { Ok(false) };
+        let outcome = match ended {
+            Ok(true) => {
+                if let Err(err) = transaction.discard().await {
+                    let warned = EventKind::Warned { code: "copy_left".into(), text: err.message };
+                    self.outlet.emit(warned).await?;
+                }
+                return outcome;
+            }
+            Ok(false) => outcome,
+            Err(ended) => Err(ended),
+        };
+        // Also when the run only waits for an answer: what it did must be there when it goes on.
+        match transaction.keep().await {
+            Ok(Some(name)) => {
+                traces.kept = Some(name.clone());
+                self.outlet.emit(EventKind::Kept { name }).await?;
+            }
+            Ok(None) => {}
+            Err(err) => {
+                let warned = EventKind::Warned { code: "copy_not_kept".into(), text: err.message };
+                self.outlet.emit(warned).await?;
+            }
+        }
+        outcome
+    }
+
+    /// Whether everything is where it belongs now.
+    async fn land(&self, transaction: &dyn Transaction, traces: &Traces) -> Result<bool, Ended> {
+        let changes = transaction.changes().await.map_err(broken)?;
+        if changes.files.is_empty() {
+            return Ok(true);
+        }
+        self.ask_about(&changes).await?;
+        // What was judged is what lands; without validators it is what was there a moment ago.
+        let judged = traces.evidence.last().map(|evidence| evidence.tree_hash.clone());
+        let tree_hash = judged.unwrap_or(changes.tree_hash);
+        let landing = Landing { tree_hash: tree_hash.clone(), to: self.contract.to.clone() };
+        match transaction.land(&landing).await {
+            Ok(landed) => {
+                self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
+                self.outlet.sync().await?;
+                Ok(true)
+            }
+            Err(err) => {
+                let reason = match err.kind {
+                    WorkspaceErrorKind::Conflict | WorkspaceErrorKind::Stale => FailReason::LandingConflict,
+                    WorkspaceErrorKind::Isolation => FailReason::Isolation,
+                    WorkspaceErrorKind::Other => FailReason::Runtime,
+                };
+                Err(Ended::With(Outcome::failed(reason, err.message)))
+            }
+        }
+    }
+
+    /// Asks a person about changed files that other programs or agents act on, unless the prompt named them.
+    async fn ask_about(&self, changes: &Changes) -> Result<(), Ended> {
+        if self.contract.ordered {
+            return Ok(());
+        }
+        let prompt = self.prompt.text();
+        let exposed = self.exposed();
+        let barred = changes.files.iter().filter_map(|change| match bar_at_landing(&change.path, &prompt, &exposed)? {
+            Bar::Person(why) | Bar::Never(why) => Some((change.path.clone(), why)),
+        });
+        let paths: Vec<(String, String)> = barred.collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = paths.iter().map(|(path, _)| path.clone()).collect();
+        let asking = self.outlet.ask_about(About::Landing(LandingAsk { paths }), true);
+        let answer = tokio::select! {
+            biased;
+            answer = asking => answer?,
+            // An ask that nobody is there for ends the run around it.
+            () = self.outlet.control.stop.cancelled() => match self.outlet.control.halted() {
+                Some(Halt::Paused(_)) => return Err(Ended::Open),
+                Some(Halt::TimedOut) => return Err(Ended::With(Outcome::TimedOut)),
+                _ => Answer::Abandoned,
+            },
+        };
+        match answer {
+            Answer::Once | Answer::Always => Ok(()),
+            Answer::Abandoned => Err(Ended::With(Outcome::Cancelled)),
+            _ => Err(Ended::With(Outcome::failed(
+                FailReason::Policy,
+                format!(
+                    "a person has to let these land, and nobody did: {}; name them in the prompt, or look at the kept \
+                     copy and land it yourself",
+                    named(&names)
+                ),
+            ))),
+        }
+    }
+}

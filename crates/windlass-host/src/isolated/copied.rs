@@ -1,0 +1,184 @@
+//! A whole copy of the tree, where no layer can be had: shared blocks where the file system can, bytes otherwise.
+//! Bounded in files and bytes; what cannot be copied is named.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use windlass_core::workspace::{FileErrorKind, Files};
+
+use super::survey::list;
+use crate::workspace::Root;
+
+/// The largest tree that is copied.
+pub(super) const MAX_BYTES: u64 = 2 << 30;
+/// See [`MAX_BYTES`].
+pub(super) const MAX_FILES: usize = 200_000;
+/// Paths that are named one by one.
+const MAX_NAMED: usize = 20;
+
+/// What came of copying.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    /// Whether blocks are shared with the original.
+    pub(super) shared: bool,
+    /// What is missing in the copy, with the reason.
+    pub(super) missing: Vec<(PathBuf, String)>,
+}
+
+/// Whether a tree is small enough.
+pub(super) fn measure(root: &Root) -> Result<(), String> {
+    let (mut files, mut bytes) = (0, 0_u64);
+    let mut open = vec![PathBuf::from(".")];
+    while let Some(dir) = open.pop() {
+        let Ok((handle, entries)) = list(root, &dir) else { continue };
+        for (name, kind) in entries {
+            files += 1;
+            match kind {
+                FileType::Directory => open.push(dir.join(name)),
+                FileType::RegularFile => {
+                    let stat = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW);
+                    bytes += stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+                }
+                _ => {}
+            }
+            if files > MAX_FILES || bytes > MAX_BYTES {
+                return Err(format!(
+                    "the tree is too large to be copied (more than {} MB or {MAX_FILES} files); work on it directly \
+                     with --in-place",
+                    MAX_BYTES >> 20
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies everything below a root to a directory that exists and is empty.
+pub(super) fn copy(root: &Root, to: &Path) -> Result<Copied, String> {
+    let mut copied = Copied::default();
+    let mut sharing = true;
+    let mut open = vec![PathBuf::from(".")];
+    let mut times = Vec::new();
+    while let Some(dir) = open.pop() {
+        let listed = list(root, &dir).and_then(|(handle, entries)| {
+            let stat = rustix::fs::fstat(&handle).map_err(|err| err.to_string())?;
+            Ok((handle, entries, stat))
+        });
+        let (handle, entries, stat) = match listed {
+            Ok(listed) => listed,
+            Err(why) if dir == Path::new(".") => return Err(why),
+            Err(why) => {
+                copied.miss(dir, why);
+                continue;
+            }
+        };
+        let target = to.join(&dir);
+        if dir != Path::new(".") {
+            std::fs::create_dir(&target).map_err(|err| full(&target, &err))?;
+        }
+        let target = rustix::fs::open(&target, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|err| full(&target, &err.into()))?;
+        for (name, kind) in entries {
+            let path = dir.join(&name);
+            match kind {
+                FileType::Directory => open.push(path),
+                FileType::RegularFile => match copy_file(&handle, &target, &name, &mut sharing) {
+                    Ok(shared) => copied.shared |= shared,
+                    Err(err) if err.raw_os_error() == Some(libc_nospc()) => return Err(full(&path, &err)),
+                    Err(err) => copied.miss(path, err.to_string()),
+                },
+                FileType::Symlink => {
+                    let made = rustix::fs::readlinkat(&handle, &name, Vec::new())
+                        .and_then(|link| rustix::fs::symlinkat(OsStr::from_bytes(link.to_bytes()), &target, &name));
+                    if let Err(err) = made {
+                        copied.miss(path, err.to_string());
+                    }
+                }
+                _ => copied.miss(path, "it is a pipe, a socket or a device".to_owned()),
+            }
+        }
+        times.push((target, stat));
+    }
+    // Modes and times last: what is put into a directory changes the one and may need the other.
+    for (dir, stat) in times.into_iter().rev() {
+        let _ = rustix::fs::fchmod(&dir, Mode::from_raw_mode(stat.st_mode & 0o7777 | 0o700));
+        let _ = rustix::fs::futimens(&dir, &times_of(&stat));
+    }
+    Ok(copied)
+}
+
+impl Copied {
+    fn miss(&mut self, path: PathBuf, why: String) {
+        if self.missing.len() < MAX_NAMED {
+            self.missing.push((path, why));
+        }
+    }
+}
+
+fn copy_file(from: impl AsFd, to: impl AsFd, name: &OsStr, sharing: &mut bool) -> std::io::Result<bool> {
+    let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut source = File::from(rustix::fs::openat(from, name, read, Mode::empty())?);
+    let stat = rustix::fs::fstat(&source)?;
+    let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut target = File::from(rustix::fs::openat(to, name, write, Mode::from_raw_mode(0o600))?);
+    let shared = *sharing && share(&target, &source);
+    if !shared {
+        *sharing = false;
+        std::io::copy(&mut source, &mut target)?;
+    }
+    rustix::fs::fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    rustix::fs::futimens(&target, &times_of(&stat))?;
+    Ok(shared)
+}
+
+#[cfg(target_os = "linux")]
+fn share(target: &File, source: &File) -> bool {
+    rustix::fs::ioctl_ficlone(target, source).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn share(_: &File, _: &File) -> bool {
+    false
+}
+
+fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
+    let time = |tv_sec: i64, nsec: u64| Timespec { tv_sec, tv_nsec: nsec.cast_signed() };
+    Timestamps {
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+fn libc_nospc() -> i32 {
+    rustix::io::Errno::NOSPC.raw_os_error()
+}
+
+fn full(path: &Path, err: &std::io::Error) -> String {
+    format!(
+        "the tree cannot be copied: `{}`: {err}; free some space, or work on it directly with --in-place",
+        path.display()
+    )
+}
+
+/// Brings one path of a copy to what the original has there now.
+pub(super) fn refresh(from: &Root, to: &Root, path: &Path) -> Result<(), String> {
+    let text = path.to_str().ok_or("its name is not UTF-8")?;
+    match rustix::fs::statat(from.handle(), path, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => match to.remove(text) {
+            Err(err) if err.kind != FileErrorKind::NotFound => Err(err.message),
+            _ => Ok(()),
+        },
+        Err(err) => Err(err.to_string()),
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+            let bytes = from.read(text, MAX_BYTES).map_err(|err| err.message)?;
+            to.write(text, &bytes).map_err(|err| err.message)?;
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+            rustix::fs::chmodat(to.handle(), path, mode, AtFlags::empty()).map_err(|err| err.to_string())
+        }
+        Ok(_) => Err("it is no regular file; discard the copy and start again".to_owned()),
+    }
+}

@@ -1,0 +1,457 @@
+//! One copy: how it is opened and closed, and what was changed in it by content. What it was relative to is known by a
+//! walk that goes on beside the first steps of the run and is kept with the copy.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::AtFlags;
+use windlass_core::CancellationToken;
+use windlass_core::image::{Image, Swap};
+use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, Terms, WorkspaceError};
+
+use super::layer::{Layers, Touched};
+use super::live::{Behind, Live};
+use super::shelf::Slot;
+use super::shown::{self, lossy};
+use super::sources::is_source;
+use super::survey::{Print, Survey};
+use super::user_git::UserGit;
+use super::{Desk, copied, isolation, shelf_error};
+use crate::exec::HostProcesses;
+use crate::landing::{look, tree_hash};
+use crate::sandbox::{Sandbox, SandboxError, Tree, TreePlan};
+use crate::workspace::Root;
+
+/// Paths that are named in one note.
+const MAX_NAMED: usize = 5;
+/// Ignored paths that git is asked about, and that are listed.
+const MAX_LEFT: usize = 500;
+
+/// A copy that a run works on.
+pub(crate) struct Work {
+    pub(super) desk: Arc<Desk>,
+    pub(super) name: String,
+    pub(super) live: Arc<Live>,
+    /// The user's own tree.
+    pub(super) base: Arc<Root>,
+    strategy: String,
+    plan: Arc<Sandbox>,
+    sandbox: Mutex<Option<Arc<Sandbox>>>,
+    slot: Mutex<Option<Slot>>,
+    pub(super) dir: PathBuf,
+    pub(super) baseline: Mutex<Baseline>,
+    stop: CancellationToken,
+    notes: Mutex<Vec<String>>,
+    cache: Mutex<Cache>,
+}
+
+/// What the copy is relative to.
+pub(super) enum Baseline {
+    /// It is being looked at.
+    Coming(std::thread::JoinHandle<Survey>),
+    Known(Arc<Survey>),
+    /// The process died before it was written down: every changed file may be one that the person changed, too.
+    Lost,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// By tree and path: valid as long as the record is the same.
+    images: HashMap<(bool, String), (Print, Image)>,
+    shown: BTreeMap<String, (Swap, FileChange)>,
+}
+
+/// What was changed, by content.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Changed {
+    pub(super) swaps: Vec<Swap>,
+    pub(super) left: Vec<String>,
+    pub(super) cannot: Vec<(String, String)>,
+}
+
+impl Work {
+    /// A layer over the tree.
+    pub(super) fn layered(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, (Slot, SandboxError)> {
+        "overlay".clone_into(&mut slot.card.strategy);
+        let work = match Self::mount(&desk, &plan, &slot) {
+            Ok(mounted) => Self::over(desk, plan, slot, mounted),
+            Err(err) => return Err((slot, err)),
+        };
+        work.look_around();
+        Ok(work)
+    }
+
+    /// A copy of the tree.
+    pub(super) fn copied(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        mut slot: Slot,
+        why: &str,
+    ) -> Result<Self, WorkspaceError> {
+        copied::measure(&desk.root)
+            .map_err(|too_large| isolation(format!("no layer can be had: {why}; and {too_large}")))?;
+        let tree = slot.folder("tree").map_err(shelf_error)?;
+        // What the copy is relative to is known before a byte of it is read.
+        let survey = Survey::of(&desk.root, &CancellationToken::new());
+        let copied = copied::copy(&desk.root, &tree).map_err(isolation)?;
+        slot.card.strategy = if copied.shared { "reflink" } else { "copy" }.to_owned();
+        let own = Root::open(&tree).map_err(|err| isolation(err.to_string()))?;
+        let all = Survey::of_everything(&own);
+        write_survey(&slot.dir, "survey", &survey);
+        write_survey(&slot.dir, "copied", &all);
+        let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
+        let work = Self::over(desk, plan, slot, mounted);
+        work.note(format!("the run works on a copy of the tree and not on a layer: {why}"));
+        for (path, why) in copied.missing.iter().take(MAX_NAMED) {
+            work.note(format!("`{}` is not in the copy: {why}", lossy(path)));
+        }
+        *work.baseline() = Baseline::Known(Arc::new(survey));
+        work.write_card()?;
+        Ok(work)
+    }
+
+    /// One that was kept.
+    pub(super) fn reopen(desk: Arc<Desk>, plan: Arc<Sandbox>, slot: Slot) -> Result<Self, WorkspaceError> {
+        let known = Survey::read(&slot.dir.join("survey"));
+        let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
+        let work = Self::over(desk, plan, slot, mounted);
+        *work.baseline() = known.map_or(Baseline::Lost, |survey| Baseline::Known(Arc::new(survey)));
+        work.put_back()?;
+        Ok(work)
+    }
+
+    fn over(desk: Arc<Desk>, plan: Arc<Sandbox>, slot: Slot, (behind, sandbox): (Behind, Arc<Sandbox>)) -> Self {
+        let live = Live::new(Arc::clone(&desk.root), slot.dir.join("before"));
+        live.set(Some(behind));
+        Self {
+            base: Arc::clone(&desk.root),
+            desk,
+            name: slot.card.name.clone(),
+            live: Arc::new(live),
+            strategy: slot.card.strategy.clone(),
+            plan,
+            sandbox: Mutex::new(Some(sandbox)),
+            dir: slot.dir.clone(),
+            slot: Mutex::new(Some(slot)),
+            baseline: Mutex::new(Baseline::Lost),
+            stop: CancellationToken::new(),
+            notes: Mutex::default(),
+            cache: Mutex::default(),
+        }
+    }
+
+    /// Puts the copy at the workspace's path, in a sandbox of its own.
+    fn mount(desk: &Desk, plan: &Sandbox, slot: &Slot) -> Result<(Behind, Arc<Sandbox>), SandboxError> {
+        let folder = |name: &str| slot.folder(name).map_err(|err| SandboxError::Unavailable(err.to_string()));
+        let tree = if slot.card.strategy == "overlay" {
+            let (upper, work) = (folder("upper")?, folder("work")?);
+            if let Ok(about) = std::fs::metadata(desk.root.root()) {
+                let mode = PermissionsExt::from_mode(about.permissions().mode() & 0o7777);
+                let _ = std::fs::set_permissions(&upper, mode);
+            }
+            Tree::Layered { upper, work }
+        } else {
+            Tree::Copy { from: folder("tree")? }
+        };
+        let git = match plan.outside_git() {
+            Some(_) => Some((folder("git-upper")?, folder("git-work")?)),
+            None => None,
+        };
+        let sandbox = Arc::new(plan.over(TreePlan { tree: Some(tree), git }));
+        let handle: Option<OwnedFd> = sandbox.take_tree()?;
+        let handle = handle.ok_or_else(|| SandboxError::Unavailable("the sandbox gave no tree".to_owned()))?;
+        let root = Arc::new(Root::standing_for(desk.root.root().to_owned(), handle));
+        let processes = HostProcesses::new(Arc::clone(&root), desk.env.clone());
+        let processes = processes.guarded_by(Arc::clone(&desk.guard)).held_by(Some(Arc::clone(&sandbox)));
+        Ok((Behind { root, processes: Arc::new(processes) }, sandbox))
+    }
+
+    /// Mounts it anew, so that it shows what is below it now.
+    pub(super) fn remount(&self) -> Result<(), WorkspaceError> {
+        self.close();
+        let slot = lock(&self.slot);
+        let slot = slot.as_ref().ok_or_else(|| WorkspaceError::other("the copy is closed"))?;
+        let (behind, sandbox) = Self::mount(&self.desk, &self.plan, slot).map_err(|err| isolation(err.to_string()))?;
+        self.live.set(Some(behind));
+        *lock(&self.sandbox) = Some(sandbox);
+        Ok(())
+    }
+
+    /// Nothing of it is in use any more.
+    fn close(&self) {
+        self.live.set(None);
+        *lock(&self.sandbox) = None;
+    }
+
+    /// Starts the walk that tells what the copy is relative to.
+    fn look_around(&self) {
+        let (root, dir, stop) = (Arc::clone(&self.base), self.dir.clone(), self.stop.clone());
+        let walk = move || {
+            let survey = Survey::of(&root, &stop);
+            write_survey(&dir, "survey", &survey);
+            survey
+        };
+        *self.baseline() = match std::thread::Builder::new().name("windlass-survey".into()).spawn(walk) {
+            Ok(walking) => Baseline::Coming(walking),
+            Err(_) => Baseline::Known(Arc::new(Survey::of(&self.base, &self.stop))),
+        };
+    }
+
+    pub(super) fn baseline(&self) -> MutexGuard<'_, Baseline> {
+        lock(&self.baseline)
+    }
+
+    /// What the copy is relative to; waits for the walk.
+    pub(super) fn survey(&self) -> Option<Arc<Survey>> {
+        let mut baseline = self.baseline();
+        if let Baseline::Coming(_) = &*baseline {
+            let Baseline::Coming(walking) = std::mem::replace(&mut *baseline, Baseline::Lost) else { return None };
+            if let Ok(survey) = walking.join() {
+                self.note_survey(&survey);
+                *baseline = Baseline::Known(Arc::new(survey));
+            }
+        }
+        match &*baseline {
+            Baseline::Known(survey) => Some(Arc::clone(survey)),
+            _ => None,
+        }
+    }
+
+    fn note_survey(&self, survey: &Survey) {
+        let named =
+            |paths: &[PathBuf]| paths.iter().take(MAX_NAMED).map(|path| lossy(path)).collect::<Vec<_>>().join(", ");
+        if !survey.foreign.is_empty() {
+            self.note(format!("files of another owner cannot be changed in this run: {}", named(&survey.foreign)));
+        }
+        if !survey.closed.is_empty() {
+            self.note(format!("these folders cannot be read: {}", named(&survey.closed)));
+        }
+        if survey.cut {
+            self.note(
+                "the tree has too many files to be watched; what you change meanwhile may not be seen".to_owned(),
+            );
+        }
+    }
+
+    pub(super) fn note(&self, text: String) {
+        lock(&self.notes).push(text);
+    }
+
+    pub(super) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.notes))
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        let sandbox = lock(&self.sandbox).clone().unwrap_or_else(|| Arc::clone(&self.plan));
+        let (isolation, network, held) = sandbox.terms();
+        let (metering, gate) = ("wire".into(), "per_call".into());
+        Terms { strategy: self.strategy.clone(), isolation, metering, gate, network, held }
+    }
+
+    /// The tree as the run left it.
+    pub(super) fn tree(&self) -> Result<Arc<Root>, WorkspaceError> {
+        Ok(self.live.behind().map_err(|err| WorkspaceError::other(err.message))?.root)
+    }
+
+    /// Everything that differs from the user's tree, by content.
+    pub(super) async fn changed(self: &Arc<Self>) -> Result<Changed, WorkspaceError> {
+        let work = Arc::clone(self);
+        let mut touched = super::blocking(move || work.touched()).await?;
+        // What is tracked counts, whatever the ignore files say.
+        let ignored: Vec<PathBuf> = touched.left.iter().take(MAX_LEFT).cloned().collect();
+        let git = (!ignored.is_empty()).then(|| UserGit::of(self.base.root(), &self.desk.env)).flatten();
+        if let Some(git) = git
+            && let Ok(tracked) = git.tracked(&ignored).await
+        {
+            touched.left.retain(|path| !tracked.contains(path));
+            touched.sources.extend(tracked);
+        }
+        let work = Arc::clone(self);
+        super::blocking(move || work.compared(touched)).await
+    }
+
+    fn touched(&self) -> Result<Touched, WorkspaceError> {
+        let merged = self.tree()?;
+        let open = |name: &str| Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()));
+        if self.strategy == "overlay" {
+            let layers = Layers { upper: &open("upper")?, lower: &self.base, merged: &merged };
+            return layers.touched().map_err(WorkspaceError::other);
+        }
+        let before = Survey::read(&self.dir.join("copied"))
+            .ok_or_else(|| WorkspaceError::other("the list of what was copied is gone; discard the copy"))?;
+        let mut touched = Touched::default();
+        for path in before.differences(&Survey::of_everything(&merged)) {
+            let list = if is_source(&merged, &path) { &mut touched.sources } else { &mut touched.left };
+            list.insert(path);
+        }
+        Ok(touched)
+    }
+
+    fn compared(&self, touched: Touched) -> Result<Changed, WorkspaceError> {
+        let merged = self.tree()?;
+        let mut changed = Changed::default();
+        for path in &touched.sources {
+            let Some(text) = path.to_str() else {
+                changed.cannot.push((lossy(path), "its name is not UTF-8; give it another".to_owned()));
+                continue;
+            };
+            match self.image(true, &self.base, text).and_then(|before| Ok((before, self.image(false, &merged, text)?)))
+            {
+                Ok((before, after)) if before == after => {}
+                Ok((before, after)) => changed.swaps.push(Swap { path: text.to_owned(), before, after }),
+                Err(why) => changed.cannot.push((text.to_owned(), why)),
+            }
+        }
+        let special = touched.special.iter().map(|path| format!("{} (a pipe, a socket or a device)", lossy(path)));
+        changed.left = touched.left.iter().map(|path| lossy(path)).chain(special).take(MAX_LEFT).collect();
+        Ok(changed)
+    }
+
+    /// What is at a path, hashed once for as long as its record stays the same.
+    fn image(&self, base: bool, root: &Root, path: &str) -> Result<Image, String> {
+        let full = Path::new(path);
+        let parent = full.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let stat = root.open_dir(parent).ok().and_then(|handle| {
+            rustix::fs::statat(handle, full.file_name().unwrap_or_default(), AtFlags::SYMLINK_NOFOLLOW).ok()
+        });
+        let Some(print) = stat.map(|stat| Print::of(&stat)) else { return Ok(Image::Absent) };
+        let key = (base, path.to_owned());
+        if let Some((known, image)) = lock(&self.cache).images.get(&key)
+            && *known == print
+        {
+            return Ok(image.clone());
+        }
+        let image = match look(root, path) {
+            Ok(image) => image,
+            // A directory is in the place: the files in it are told of by themselves.
+            Err(err) if err.kind == FileErrorKind::WrongKind => Image::Absent,
+            Err(err) => return Err(err.message),
+        };
+        lock(&self.cache).images.insert(key, (print, image.clone()));
+        Ok(image)
+    }
+
+    /// The changes as people read them, with the hash of what would land.
+    pub(super) fn show(&self, changed: Changed) -> Result<Changes, WorkspaceError> {
+        let merged = self.tree()?;
+        let mut known = std::mem::take(&mut lock(&self.cache).shown);
+        let files = shown::changes(&changed.swaps, &self.base, &merged, &mut known);
+        let paths: BTreeSet<&str> = changed.swaps.iter().map(|swap| swap.path.as_str()).collect();
+        known.retain(|path, _| paths.contains(path.as_str()));
+        lock(&self.cache).shown = known;
+        let tree_hash = Some(self.hash_of(&changed.swaps));
+        Ok(Changes { files, tree_hash, left: changed.left, cannot: changed.cannot })
+    }
+
+    pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {
+        let fingerprint = self.survey().map_or_else(|| "unknown".to_owned(), |survey| survey.fingerprint());
+        tree_hash(&fingerprint, swaps)
+    }
+
+    /// Whether it is a layer over the tree, and not a copy of it.
+    pub(super) fn is_layer(&self) -> bool {
+        self.strategy == "overlay"
+    }
+
+    /// Puts the versions of before in the place of changed files. The run's own are written down first.
+    pub(super) fn set_aside(&self, paths: &[String]) -> Result<(), WorkspaceError> {
+        let failed = |path: &str, why: String| WorkspaceError::other(format!("`{path}` cannot be set aside: {why}"));
+        let tree = self.tree()?;
+        let dir = self.dir.join("aside");
+        crate::private::create_dir(&dir).map_err(|err| WorkspaceError::other(err.message))?;
+        let mut list = Vec::new();
+        for (number, path) in paths.iter().enumerate() {
+            let image = look(&tree, path).map_err(|err| failed(path, err.message))?;
+            if let Image::File { size, .. } = &image {
+                let bytes = tree.read(path, *size).map_err(|err| failed(path, err.message))?;
+                std::fs::write(dir.join(number.to_string()), bytes).map_err(|err| failed(path, err.to_string()))?;
+            }
+            list.push((path.clone(), image));
+        }
+        let text = serde_json::to_vec(&list).map_err(|err| WorkspaceError::other(err.to_string()))?;
+        std::fs::write(dir.join("list.json"), text).map_err(|err| WorkspaceError::other(err.to_string()))?;
+        for path in paths {
+            let image = look(&self.base, path).map_err(|err| failed(path, err.message))?;
+            let bytes = match &image {
+                Image::File { size, .. } => self.base.read(path, *size).map_err(|err| failed(path, err.message))?,
+                _ => Vec::new(),
+            };
+            put(&tree, path, &image, &bytes).map_err(|why| failed(path, why))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the run's own versions back, also those that a dead process had set aside.
+    pub(super) fn put_back(&self) -> Result<(), WorkspaceError> {
+        let dir = self.dir.join("aside");
+        let Ok(text) = std::fs::read(dir.join("list.json")) else { return Ok(()) };
+        let list: Vec<(String, Image)> =
+            serde_json::from_slice(&text).map_err(|err| WorkspaceError::other(format!("what was set aside: {err}")))?;
+        let tree = self.tree()?;
+        for (number, (path, image)) in list.iter().enumerate() {
+            let bytes = std::fs::read(dir.join(number.to_string())).unwrap_or_default();
+            put(&tree, path, image, &bytes)
+                .map_err(|why| WorkspaceError::other(format!("`{path}` cannot be put back: {why}")))?;
+        }
+        std::fs::remove_dir_all(&dir).map_err(|err| WorkspaceError::other(err.to_string()))
+    }
+
+    pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {
+        lock(&self.slot).as_ref().map_or(Ok(()), Slot::write_card).map_err(shelf_error)
+    }
+
+    pub(super) fn keep(&self, files: usize) -> Result<Option<String>, WorkspaceError> {
+        // What it is relative to has to be known later.
+        let _ = self.survey();
+        self.close();
+        let Some(mut slot) = lock(&self.slot).take() else { return Ok(None) };
+        slot.keep(files).map_err(shelf_error)?;
+        Ok(Some(self.name.clone()))
+    }
+
+    pub(super) fn discard(&self) -> Result<(), WorkspaceError> {
+        self.stop.cancel();
+        let _ = self.survey();
+        self.close();
+        lock(&self.slot).take().map_or(Ok(()), Slot::discard).map_err(shelf_error)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // A walk that nobody waits for any more must not write into a folder that is gone.
+        self.stop.cancel();
+    }
+}
+
+/// Makes a path what an image says.
+fn put(tree: &Root, path: &str, image: &Image, bytes: &[u8]) -> Result<(), String> {
+    let say = |err: windlass_core::workspace::FileError| err.message;
+    match image {
+        Image::File { mode, .. } => {
+            tree.write(path, bytes).map_err(say)?;
+            let mode = rustix::fs::Mode::from_raw_mode(*mode);
+            rustix::fs::chmodat(tree.handle(), path, mode, AtFlags::empty()).map_err(|err| err.to_string())
+        }
+        Image::Absent | Image::Link { .. } => {
+            match tree.remove(path) {
+                Err(err) if err.kind != FileErrorKind::NotFound => return Err(err.message),
+                _ => {}
+            }
+            let Image::Link { target } = image else { return Ok(()) };
+            rustix::fs::symlinkat(target.as_str(), tree.handle(), path).map_err(|err| err.to_string())
+        }
+    }
+}
+
+fn write_survey(dir: &Path, name: &str, survey: &Survey) {
+    // Without it a later landing takes every changed file for a conflict: nothing is lost, and nothing is guessed.
+    let _ = survey.write(&dir.join(name));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,125 @@
+//! Two changes of one text brought together, line by line. Lines keep their own endings, so that CRLF and a missing
+//! last newline stay what they were. What cannot be brought together is said and never guessed.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
+
+/// Texts with more lines are not merged.
+const MAX_LINES: usize = 200_000;
+/// Comparing stops refining after this time; the result is still a correct comparison, only a coarser one.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why two changes cannot be brought together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Clash {
+    /// One of them is not text.
+    #[error("both sides changed it, and it is not text")]
+    Binary,
+    /// They are too long to compare.
+    #[error("both sides changed it, and it is too long to merge")]
+    TooLong,
+    /// Both changed the same lines, or lines that touch.
+    #[error("both sides changed it around line {0}")]
+    Lines(usize),
+}
+
+/// What `base` becomes by both changes. Changes that touch each other clash, unless they are the same.
+pub fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Clash> {
+    if ours == base || ours == theirs {
+        return Ok(theirs.to_vec());
+    }
+    if theirs == base {
+        return Ok(ours.to_vec());
+    }
+    if [base, ours, theirs].iter().any(|text| memchr::memchr(0, text).is_some()) {
+        return Err(Clash::Binary);
+    }
+    let sides = [lines(ours), lines(theirs)];
+    let base = lines(base);
+    if base.len().max(sides[0].len()).max(sides[1].len()) > MAX_LINES {
+        return Err(Clash::TooLong);
+    }
+    let merged = merge(&base, &sides, [&hunks(&base, &sides[0]), &hunks(&base, &sides[1])])?;
+    // A last line without a newline can only stay a last line.
+    let open = merged.iter().rev().skip(1).any(|line| !line.ends_with(b"\n"));
+    if open { Err(Clash::Lines(base.len())) } else { Ok(merged.concat()) }
+}
+
+fn lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// Lines of the base that one side replaced, and by which.
+#[derive(Debug, Clone)]
+struct Hunk {
+    base: Range<usize>,
+    side: Range<usize>,
+}
+
+fn hunks(base: &[&[u8]], side: &[&[u8]]) -> Vec<Hunk> {
+    let deadline = Instant::now() + PATIENCE;
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, base, side, Some(deadline));
+    let mut hunks: Vec<Hunk> = Vec::new();
+    for op in ops.iter().filter(|op| op.tag() != DiffTag::Equal) {
+        match hunks.last_mut() {
+            Some(last) if last.base.end == op.old_range().start && last.side.end == op.new_range().start => {
+                (last.base.end, last.side.end) = (op.old_range().end, op.new_range().end);
+            }
+            _ => hunks.push(Hunk { base: op.old_range(), side: op.new_range() }),
+        }
+    }
+    hunks
+}
+
+fn merge<'a>(base: &[&'a [u8]], sides: &[Vec<&'a [u8]>; 2], hunks: [&[Hunk]; 2]) -> Result<Vec<&'a [u8]>, Clash> {
+    let mut merged: Vec<&[u8]> = Vec::new();
+    let mut rest = hunks;
+    let mut at = 0;
+    while let Some(start) = rest.iter().filter_map(|hunks| hunks.first()).map(|hunk| hunk.base.start).min() {
+        let (end, taken) = together(start, rest);
+        merged.extend(base.get(at..start).unwrap_or_default());
+        let mut made = [0, 1].map(|side| {
+            let (mine, _) = rest[side].split_at(taken[side]);
+            replaced(mine, start..end).map(|range| sides[side].get(range).unwrap_or_default())
+        });
+        match made {
+            [Some(ours), Some(theirs)] if ours != theirs => return Err(Clash::Lines(start + 1)),
+            _ => merged.extend(made.iter_mut().find_map(Option::take).unwrap_or_default()),
+        }
+        rest = [0, 1].map(|side| rest[side].split_at(taken[side]).1);
+        at = end;
+    }
+    merged.extend(base.get(at..).unwrap_or_default());
+    Ok(merged)
+}
+
+/// Where the stretch that begins at `start` ends when everything that touches it belongs to it, and how many hunks
+/// of each side that is.
+fn together(start: usize, rest: [&[Hunk]; 2]) -> (usize, [usize; 2]) {
+    let (mut end, mut taken) = (start, [0, 0]);
+    loop {
+        let before = taken;
+        for side in [0, 1] {
+            while let Some(hunk) = rest[side].get(taken[side]).filter(|hunk| hunk.base.start <= end) {
+                end = end.max(hunk.base.end);
+                taken[side] += 1;
+            }
+        }
+        if taken == before {
+            return (end, taken);
+        }
+    }
+}
+
+/// The lines of a side that stand for a stretch of the base; nothing when the side did not change it.
+fn replaced(hunks: &[Hunk], stretch: Range<usize>) -> Option<Range<usize>> {
+    let (first, last) = (hunks.first()?, hunks.last()?);
+    let start = first.side.start.checked_sub(first.base.start.checked_sub(stretch.start)?)?;
+    Some(start..last.side.end + stretch.end.checked_sub(last.base.end)?)
+}
+
+#[cfg(test)]
+#[path = "merge_tests.rs"]
+mod tests;

@@ -1,0 +1,221 @@
+//! Bandit, a scanner for insecure Python, on the Python files of a change. It is not part of the program: a missing
+//! one is no verdict, and [`bandit_install`] says how it comes into an environment of its own.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+use windlass_core::BoxFuture;
+use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
+use windlass_core::workspace::{Change, FileChange, Finished, ProcessEnd};
+
+use crate::command::{cut_short, proof, run};
+use crate::judges::Judges;
+use crate::language::Language;
+
+/// The version that is installed on demand.
+pub const BANDIT_VERSION: &str = "1.9.4";
+/// The most files of one look.
+const MAX_FILES: usize = 500;
+/// The most findings.
+const MAX_FINDINGS: usize = 40;
+
+/// Runs bandit.
+#[derive(Debug, Clone)]
+pub struct Bandit {
+    /// Its name.
+    pub name: String,
+    /// Whether its fail stops the landing.
+    pub blocking: bool,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Where it is; `None` takes the one on the path.
+    pub program: Option<String>,
+    /// The paths that its verdict hangs on.
+    pub judges: Judges,
+}
+
+/// How a scanner comes onto this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallPlan {
+    /// The version.
+    pub version: &'static str,
+    /// The command that installs it; it needs the network.
+    pub line: String,
+    /// Where it is afterwards.
+    pub program: String,
+}
+
+/// How bandit comes into an environment of its own in this folder, which the command makes.
+#[must_use]
+pub fn bandit_install(folder: &str) -> InstallPlan {
+    let folder = folder.trim_end_matches('/');
+    let line = format!(
+        "python3 -m venv {} && {} install --disable-pip-version-check --quiet bandit=={BANDIT_VERSION}",
+        quoted(folder),
+        quoted(&format!("{folder}/bin/pip")),
+    );
+    InstallPlan { version: BANDIT_VERSION, line, program: format!("{folder}/bin/bandit") }
+}
+
+impl Validator for Bandit {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn blocking(&self) -> bool {
+        self.blocking
+    }
+
+    fn deadline(&self) -> Duration {
+        self.timeout
+    }
+
+    fn judges(&self, path: &str) -> bool {
+        self.judges.holds(path)
+    }
+
+    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
+        Box::pin(async move {
+            let python = |change: &&FileChange| {
+                change.change != Change::Deleted && Language::of(&change.path, b"") == Some(Language::Python)
+            };
+            let changes: Vec<&FileChange> = ctx.changes.iter().filter(python).collect();
+            if changes.is_empty() {
+                return Ok(Report::pass());
+            }
+            let line = line(self.program.as_deref().unwrap_or("bandit"), &changes);
+            let time = self.timeout.min(ctx.deadline);
+            let ended = match run(ctx, &line, None, time).await {
+                Ok(ended) => ended,
+                Err(err) => return Ok(Report::unverifiable(format!("bandit could not be started: {err}"))),
+            };
+            let mut report = judge(&ended, &changes, time);
+            if changes.len() > MAX_FILES && report.judgement == Judgement::Pass {
+                let left = changes.len() - MAX_FILES;
+                report = Report::unverifiable(format!("{left} of the changed Python files were not looked at"));
+            }
+            report.proof = proof(&line, &ended);
+            if self.program.is_some() {
+                report.proof.version = Some(BANDIT_VERSION.to_owned());
+            }
+            Ok(report)
+        })
+    }
+}
+
+/// From medium on: what is low is mostly `assert` in tests. A mark in the file that silences it does not count, for
+/// the run may have written it; what was there before is left out by line.
+fn line(program: &str, changes: &[&FileChange]) -> String {
+    let mut line = format!("{} -q -f json -ll --ignore-nosec", quoted(program));
+    for change in changes.iter().take(MAX_FILES) {
+        line.push(' ');
+        // A name that begins with a dash is no option.
+        line.push_str(&quoted(&format!("./{}", change.path)));
+    }
+    line
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Said {
+    #[serde(default)]
+    errors: Vec<Unread>,
+    #[serde(default)]
+    results: Vec<Issue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Unread {
+    filename: String,
+    reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Issue {
+    filename: String,
+    line_number: u32,
+    #[serde(default)]
+    col_offset: i64,
+    issue_severity: String,
+    issue_text: String,
+    test_id: String,
+}
+
+fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
+    if let Some(why) = cut_short("bandit", ended.end, time) {
+        return Report::unverifiable(why);
+    }
+    let gone = matches!(ended.end, ProcessEnd::Exited { code: 126 | 127 });
+    if gone || ended.output.contains("No module named bandit") {
+        let install = bandit_install("DIR").line;
+        return Report::unverifiable(format!("bandit is not installed; install it with `{install}`"));
+    }
+    let text = ended.output.find('{').map(|at| &ended.output[at..]).unwrap_or_default();
+    let Some(Ok(said)) = serde_json::Deserializer::from_str(text).into_iter::<Said>().next() else {
+        let tail: String = ended.output.chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
+        return Report::unverifiable(format!(
+            "bandit gave no report that can be read: {}",
+            crate::syntax::one_line(&tail)
+        ));
+    };
+    let clean = |path: &str| path.trim_start_matches("./").to_owned();
+    let mut findings = Vec::new();
+    for issue in said.results {
+        let path = clean(&issue.filename);
+        let added = changes.iter().find(|change| change.path == path).and_then(|change| added_lines(change));
+        if added.is_some_and(|lines| !lines.contains(&issue.line_number)) {
+            continue;
+        }
+        let column = u32::try_from(issue.col_offset.saturating_add(1)).unwrap_or_default();
+        let message = format!("{} ({}, {})", issue.issue_text, issue.test_id, issue.issue_severity.to_lowercase());
+        findings.push(Finding { path, line: issue.line_number, column, message: crate::syntax::one_line(&message) });
+    }
+    let judgement = match (findings.is_empty(), said.errors.is_empty()) {
+        (false, _) => Judgement::Fail,
+        (true, false) => Judgement::Unverifiable,
+        (true, true) => Judgement::Pass,
+    };
+    findings.extend(said.errors.into_iter().map(|unread| Finding {
+        path: clean(&unread.filename),
+        line: 0,
+        column: 0,
+        message: format!("bandit could not read it: {}", crate::syntax::one_line(&unread.reason)),
+    }));
+    findings.truncate(MAX_FINDINGS);
+    Report::new(judgement, findings)
+}
+
+/// The lines that a change added, by its diff; `None` when there is none to go by.
+fn added_lines(change: &FileChange) -> Option<BTreeSet<u32>> {
+    let mut lines = BTreeSet::new();
+    let mut at = 0_u32;
+    for line in change.diff.as_deref()?.lines() {
+        if let Some(hunk) = line.strip_prefix("@@ ") {
+            let plus = hunk.split(' ').find_map(|word| word.strip_prefix('+'))?;
+            at = plus.split(',').next()?.parse().ok()?;
+        } else if at > 0 {
+            match line.as_bytes().first() {
+                Some(b'+') => {
+                    lines.insert(at);
+                    at += 1;
+                }
+                Some(b'-' | b'\\') => {}
+                _ => at += 1,
+            }
+        }
+    }
+    Some(lines)
+}
+
+#[cfg(test)]
+#[path = "bandit_tests.rs"]
+mod tests;

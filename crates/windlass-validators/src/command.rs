@@ -1,0 +1,196 @@
+//! A command of the project as a validator: exit code 0 is a pass, and what it wrote becomes findings. It runs inside
+//! the sandbox of the run, on the tree that would land.
+
+use std::time::Duration;
+
+use windlass_core::BoxFuture;
+use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
+use windlass_core::workspace::{Command, Finished, ProcessEnd, ProcessError, Watch};
+
+use crate::judges::Judges;
+use crate::output;
+
+/// What is kept of an output, from its beginning and its end together.
+pub(crate) const KEEP: usize = 200 << 10;
+
+/// Runs a command line and judges by its end.
+#[derive(Debug, Clone)]
+pub struct CommandCheck {
+    /// Its name.
+    pub name: String,
+    /// The line, for the shell of the run.
+    pub line: String,
+    /// Whether its fail stops the landing.
+    pub blocking: bool,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Whether it may change what would land, as a formatter does.
+    pub fixes: bool,
+    /// The paths that its verdict hangs on.
+    pub judges: Judges,
+}
+
+impl Validator for CommandCheck {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn blocking(&self) -> bool {
+        self.blocking
+    }
+
+    fn fixes(&self) -> bool {
+        self.fixes
+    }
+
+    fn deadline(&self) -> Duration {
+        self.timeout
+    }
+
+    fn judges(&self, path: &str) -> bool {
+        self.judges.holds(path)
+    }
+
+    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
+        Box::pin(async move {
+            let time = self.timeout.min(ctx.deadline);
+            let ended = run(ctx, &self.line, None, time).await;
+            Ok(judge(&self.line, ended, time, &ctx.files.root().to_string_lossy()))
+        })
+    }
+}
+
+/// Runs a line to its end in the workspace.
+pub(crate) async fn run(
+    ctx: &CheckCtx<'_>,
+    line: &str,
+    input: Option<Vec<u8>>,
+    timeout: Duration,
+) -> Result<Finished, ProcessError> {
+    let command = Command { line: line.to_owned(), workdir: String::new(), timeout, keep: KEEP, input, looks: false };
+    let watch = Watch { progress: &|_| {}, cancel: ctx.cancel.clone(), artifacts: None };
+    ctx.processes.run(command, watch).await
+}
+
+/// How a line ended, as evidence.
+pub(crate) fn proof(line: &str, ended: &Finished) -> Proof {
+    let exit = match ended.end {
+        ProcessEnd::Exited { code } => Some(code),
+        _ => None,
+    };
+    let digest = blake3::hash(ended.output.as_bytes()).to_hex().to_string();
+    Proof { version: None, command: Some(line.to_owned()), exit, digest: Some(digest) }
+}
+
+/// Why a line that was ended said nothing; `None` when it came to its own end.
+pub(crate) fn cut_short(line: &str, end: ProcessEnd, time: Duration) -> Option<String> {
+    match end {
+        ProcessEnd::TimedOut => Some(format!("`{line}` took longer than {} s and was ended", time.as_secs())),
+        ProcessEnd::Cancelled => Some(format!("`{line}` was stopped before it ended")),
+        ProcessEnd::Exited { .. } | ProcessEnd::Signalled { .. } => None,
+    }
+}
+
+fn judge(line: &str, ended: Result<Finished, ProcessError>, time: Duration, root: &str) -> Report {
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(err) => return Report::unverifiable(format!("`{line}` could not be started: {err}")),
+    };
+    let proof = proof(line, &ended);
+    let (judgement, mut findings) = match ended.end {
+        ProcessEnd::Exited { code: 0 } => (Judgement::Pass, Vec::new()),
+        ProcessEnd::TimedOut | ProcessEnd::Cancelled => {
+            let why = cut_short(line, ended.end, time).unwrap_or_default();
+            let mut findings = vec![Finding::whole(why)];
+            findings.extend(output::findings(&ended.output, root));
+            (Judgement::Unverifiable, findings)
+        }
+        ProcessEnd::Exited { code } => match missing(line, code, &ended.output) {
+            Some(why) => (Judgement::Unverifiable, vec![Finding::whole(why)]),
+            None => (Judgement::Fail, failed(format!("`{line}` failed with exit code {code}"), &ended.output, root)),
+        },
+        ProcessEnd::Signalled { signal } => {
+            (Judgement::Fail, failed(format!("`{line}` was ended by signal {signal}"), &ended.output, root))
+        }
+    };
+    if judgement != Judgement::Pass && !ended.refused.is_empty() {
+        let hosts = ended.refused.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+        findings.push(Finding::whole(format!("it was not allowed to reach {hosts}")));
+    }
+    Report { judgement, findings, proof }
+}
+
+/// The findings, and last what the command itself did.
+fn failed(what: String, text: &str, root: &str) -> Vec<Finding> {
+    let mut findings = output::findings(text, root);
+    findings.truncate(output::MAX_FINDINGS - 1);
+    findings.push(Finding::whole(what));
+    findings
+}
+
+/// What a command needs that is not here, with what to do; `None` when it ran.
+fn missing(line: &str, code: i32, text: &str) -> Option<String> {
+    let last = |what: &str| text.lines().rev().take(40).any(|line| line.contains(what));
+    if matches!(code, 126 | 127) {
+        let said = text.lines().rev().find(|line| line.contains("not found") || line.contains("denied"));
+        let said = said.map(|said| format!(" ({})", crate::syntax::one_line(said))).unwrap_or_default();
+        return Some(format!("`{line}` could not be run{said}: {}", install(line)));
+    }
+    if let Some(module) = text.lines().rev().take(40).find_map(no_module) {
+        // Only what the line itself asks for; a module that the project lacks is a failure of the project.
+        if line.split_whitespace().any(|word| word == module) {
+            return Some(format!(
+                "`{line}` needs the Python module `{module}`, which is not installed: {}",
+                install(line)
+            ));
+        }
+    }
+    if line.contains("pytest") && code == 5 {
+        return Some(format!("`{line}` found no tests to run"));
+    }
+    if line.starts_with("cargo ") && last("error: no such command") {
+        return Some(format!("`{line}` needs a command of cargo that is not installed"));
+    }
+    None
+}
+
+/// `No module named pytest`, as the interpreter says it of `-m`.
+fn no_module(line: &str) -> Option<&str> {
+    let (before, name) = line.rsplit_once("No module named ")?;
+    before.trim_end().ends_with(':').then(|| name.trim().trim_matches('\''))
+}
+
+/// How the program of a line comes onto a machine.
+fn install(line: &str) -> String {
+    let known: &[(&str, &str)] = &[
+        ("pytest", "install it with `python3 -m pip install pytest`"),
+        ("tox", "install it with `python3 -m pip install tox`"),
+        ("nox", "install it with `python3 -m pip install nox`"),
+        ("ruff", "install it with `python3 -m pip install ruff`"),
+        ("mypy", "install it with `python3 -m pip install mypy`"),
+        ("cargo", "install Rust from https://rustup.rs"),
+        ("npm", "install Node.js, then run `npm install` in the project"),
+        ("npx", "install Node.js, then run `npm install` in the project"),
+        ("pnpm", "install pnpm, then run `pnpm install` in the project"),
+        ("yarn", "install yarn, then run `yarn install` in the project"),
+        ("bun", "install bun, then run `bun install` in the project"),
+        ("deno", "install Deno"),
+        ("go", "install Go"),
+        ("mvn", "install Maven and a JDK"),
+        ("gradle", "install Gradle and a JDK"),
+        ("dotnet", "install the .NET SDK"),
+        ("mix", "install Elixir"),
+        ("bundle", "install Ruby and Bundler, then run `bundle install`"),
+        ("rake", "install Ruby and rake"),
+        ("composer", "install PHP and Composer"),
+        ("just", "install just"),
+        ("make", "install make"),
+    ];
+    let words: Vec<_> = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').collect();
+    let hint = known.iter().find(|(program, _)| words.contains(program)).map(|(_, hint)| (*hint).to_owned());
+    hint.unwrap_or_else(|| "install what it runs, or change the command of this validator".to_owned())
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

@@ -1,0 +1,273 @@
+//! Finds the commands by which a project builds, tests and lints itself, from the files at its root. It only looks;
+//! whoever calls gives it the tree as it was before the run, so that no run chooses its own judge.
+
+mod scripts;
+
+use std::time::Duration;
+
+use crate::plan::{PlanKind, Purpose, ValidatorPlan};
+
+/// How long a detected command may take.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What can be seen of a project.
+pub trait Look {
+    /// Whether a file or a folder is there.
+    fn exists(&self, path: &str) -> bool;
+    /// The text of a file.
+    fn read(&self, path: &str) -> Option<String>;
+    /// The names at the root, for tools whose file can have any name. Nothing when that cannot be told.
+    fn top(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// The commands of a project, those that build first, those that lint last. Builds and tests block, lints advise.
+#[must_use]
+pub fn detect(look: &dyn Look) -> Vec<ValidatorPlan> {
+    let mut found = Found { look, commands: Vec::new() };
+    found.cargo();
+    found.node();
+    found.deno();
+    found.python();
+    found.go();
+    found.jvm();
+    found.dotnet();
+    found.elixir();
+    found.ruby();
+    found.php();
+    // They mostly call what was found above, so they speak only where nothing did.
+    found.make();
+    found.just();
+    let mut plans: Vec<_> = found.commands.into_iter().map(plan).collect();
+    plans.sort_by_key(|plan| plan.purpose);
+    plans
+}
+
+struct Found<'a> {
+    look: &'a dyn Look,
+    commands: Vec<(String, Purpose, String)>,
+}
+
+fn plan((name, purpose, line): (String, Purpose, String)) -> ValidatorPlan {
+    ValidatorPlan {
+        name,
+        kind: PlanKind::Command { line },
+        purpose: Some(purpose),
+        blocking: purpose != Purpose::Lint,
+        timeout: TIMEOUT,
+        fixes: false,
+        judges: Vec::new(),
+    }
+}
+
+impl Found<'_> {
+    fn add(&mut self, name: &str, purpose: Purpose, line: impl Into<String>) {
+        self.commands.push((name.to_owned(), purpose, line.into()));
+    }
+
+    fn has(&self, purpose: Purpose) -> bool {
+        self.commands.iter().any(|(_, known, _)| *known == purpose)
+    }
+
+    fn any(&self, paths: &[&str]) -> bool {
+        paths.iter().any(|path| self.look.exists(path))
+    }
+
+    fn text(&self, path: &str) -> String {
+        self.look.read(path).unwrap_or_default()
+    }
+
+    fn toml(&self, path: &str) -> toml::Table {
+        toml::from_str(&self.text(path)).unwrap_or_default()
+    }
+
+    fn json(&self, path: &str) -> serde_json::Value {
+        serde_json::from_str(&self.text(path)).unwrap_or_default()
+    }
+
+    fn cargo(&mut self) {
+        if !self.look.exists("Cargo.toml") {
+            return;
+        }
+        let manifest = self.toml("Cargo.toml");
+        let all = if manifest.contains_key("workspace") { " --workspace" } else { "" };
+        self.add("cargo-check", Purpose::Build, format!("cargo check{all} --all-targets"));
+        self.add("cargo-test", Purpose::Test, format!("cargo test{all}"));
+        let lints = |table: Option<&toml::Value>| table.and_then(|table| table.get("clippy")).is_some();
+        let workspace = manifest.get("workspace").and_then(|table| table.get("lints"));
+        if self.any(&["clippy.toml", ".clippy.toml"]) || lints(manifest.get("lints")) || lints(workspace) {
+            self.add("cargo-clippy", Purpose::Lint, format!("cargo clippy{all} --all-targets -- -D warnings"));
+        }
+    }
+
+    fn node(&mut self) {
+        if !self.look.exists("package.json") {
+            return;
+        }
+        let package = self.json("package.json");
+        let manager = scripts::manager(&package, |path| self.look.exists(path));
+        for (script, purpose) in scripts::WANTED {
+            let Some(text) = package["scripts"][*script].as_str().map(str::trim) else { continue };
+            if text.is_empty() || text.contains("no test specified") {
+                continue;
+            }
+            // Runners that watch files end after one round there.
+            let once = if *purpose == Purpose::Test { "CI=true " } else { "" };
+            self.add(&format!("{manager}-{script}"), *purpose, format!("{once}{manager} run {script}"));
+        }
+    }
+
+    fn deno(&mut self) {
+        let Some(path) = ["deno.json", "deno.jsonc"].into_iter().find(|path| self.look.exists(path)) else { return };
+        // Comments do not matter for one name.
+        let own = self.text(path).contains("\"test\":");
+        let test = if own && self.json(path)["tasks"]["test"].is_string() { "deno task test" } else { "deno test" };
+        self.add("deno-check", Purpose::Build, "deno check .");
+        self.add("deno-test", Purpose::Test, test);
+        self.add("deno-lint", Purpose::Lint, "deno lint");
+    }
+
+    fn python(&mut self) {
+        let project = [
+            "pyproject.toml",
+            "setup.py",
+            "setup.cfg",
+            "requirements.txt",
+            "tox.ini",
+            "pytest.ini",
+            "Pipfile",
+            "noxfile.py",
+        ];
+        if !self.any(&project) && !self.any(&["conftest.py", "tests/__init__.py", "tests/conftest.py"]) {
+            return;
+        }
+        let python = if self.look.exists(".venv/bin/python") { ".venv/bin/python" } else { "python3" };
+        let pyproject = self.toml("pyproject.toml");
+        let tool = |name: &str| pyproject.get("tool").and_then(|tool| tool.get(name)).is_some();
+        let (tox, setup) = (self.text("tox.ini"), self.text("setup.cfg"));
+        let configured = tool("pytest")
+            || self.any(&["pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py"])
+            || tox.contains("[pytest]")
+            || setup.contains("[tool:pytest]");
+        let folder = self.any(&["tests", "test"]);
+        let says = [tox.as_str(), &setup, &self.text("Makefile"), &self.text("pyproject.toml")].join("\n");
+        if configured || (folder && (says.contains("pytest") || !says.contains("unittest"))) {
+            self.add("pytest", Purpose::Test, format!("{python} -m pytest -q"));
+        } else if self.look.exists("manage.py") {
+            self.add("django-test", Purpose::Test, format!("{python} manage.py test"));
+        } else if folder {
+            self.add("unittest", Purpose::Test, format!("{python} -m unittest discover"));
+        } else if self.look.exists("tox.ini") {
+            self.add("tox", Purpose::Test, "tox -q");
+        } else if self.look.exists("noxfile.py") {
+            self.add("nox", Purpose::Test, "nox");
+        }
+        if self.any(&["ruff.toml", ".ruff.toml"]) || tool("ruff") {
+            self.add("ruff", Purpose::Lint, format!("{python} -m ruff check ."));
+        }
+        if self.any(&["mypy.ini", ".mypy.ini"]) || tool("mypy") || setup.contains("[mypy]") {
+            self.add("mypy", Purpose::Lint, format!("{python} -m mypy ."));
+        }
+        if self.look.exists(".flake8") || setup.contains("[flake8]") || tox.contains("[flake8]") {
+            self.add("flake8", Purpose::Lint, format!("{python} -m flake8"));
+        }
+    }
+
+    fn go(&mut self) {
+        if self.any(&["go.mod", "go.work"]) {
+            self.add("go-build", Purpose::Build, "go build ./...");
+            self.add("go-test", Purpose::Test, "go test ./...");
+            self.add("go-vet", Purpose::Lint, "go vet ./...");
+        }
+    }
+
+    fn jvm(&mut self) {
+        if self.look.exists("pom.xml") {
+            // The wrapper may have lost its mode on the way.
+            let maven = if self.look.exists("mvnw") { "sh ./mvnw" } else { "mvn" };
+            self.add("maven-compile", Purpose::Build, format!("{maven} -q -B test-compile"));
+            self.add("maven-test", Purpose::Test, format!("{maven} -q -B test"));
+        }
+        if self.any(&["build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"]) {
+            let gradle = if self.look.exists("gradlew") { "sh ./gradlew" } else { "gradle" };
+            self.add("gradle-build", Purpose::Build, format!("{gradle} --console=plain testClasses"));
+            self.add("gradle-test", Purpose::Test, format!("{gradle} --console=plain test"));
+        }
+    }
+
+    fn dotnet(&mut self) {
+        let ends = [".sln", ".slnx", ".csproj", ".fsproj", ".vbproj"];
+        if self.look.top().iter().any(|name| ends.iter().any(|end| name.ends_with(end))) {
+            self.add("dotnet-build", Purpose::Build, "dotnet build --nologo");
+            self.add("dotnet-test", Purpose::Test, "dotnet test --nologo");
+        }
+    }
+
+    fn elixir(&mut self) {
+        if self.look.exists("mix.exs") {
+            self.add("mix-compile", Purpose::Build, "mix compile");
+            self.add("mix-test", Purpose::Test, "mix test");
+            if self.look.exists(".formatter.exs") {
+                self.add("mix-format", Purpose::Lint, "mix format --check-formatted");
+            }
+        }
+    }
+
+    fn ruby(&mut self) {
+        if !self.any(&["Gemfile", "Rakefile", ".rspec"]) {
+            return;
+        }
+        let bundle = if self.look.exists("Gemfile") { "bundle exec " } else { "" };
+        let rakefile = self.text("Rakefile");
+        if self.any(&[".rspec", "spec/spec_helper.rb"]) {
+            self.add("rspec", Purpose::Test, format!("{bundle}rspec"));
+        } else if rakefile.contains("TestTask") || rakefile.contains("task :test") || rakefile.contains("task test") {
+            self.add("rake-test", Purpose::Test, format!("{bundle}rake test"));
+        }
+        if self.look.exists(".rubocop.yml") {
+            self.add("rubocop", Purpose::Lint, format!("{bundle}rubocop"));
+        }
+    }
+
+    fn php(&mut self) {
+        let own = self.json("composer.json")["scripts"]["test"].clone();
+        if own.is_string() || own.is_array() {
+            self.add("composer-test", Purpose::Test, "composer test");
+        } else if self.any(&["phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"]) {
+            self.add("phpunit", Purpose::Test, "vendor/bin/phpunit");
+        }
+        if self.any(&["phpstan.neon", "phpstan.neon.dist"]) {
+            self.add("phpstan", Purpose::Lint, "vendor/bin/phpstan analyse --no-progress");
+        }
+    }
+
+    fn make(&mut self) {
+        let files = ["GNUmakefile", "makefile", "Makefile"];
+        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else { return };
+        let targets = scripts::targets(&self.text(path));
+        self.recipes("make", &targets);
+    }
+
+    fn just(&mut self) {
+        let files = ["justfile", "Justfile", ".justfile"];
+        let Some(path) = files.into_iter().find(|path| self.look.exists(path)) else { return };
+        let recipes = scripts::targets(&self.text(path));
+        self.recipes("just", &recipes);
+    }
+
+    fn recipes(&mut self, program: &str, names: &[String]) {
+        let has = |name: &str| names.iter().any(|known| known == name);
+        let test = ["test", "check"].into_iter().find(|name| has(name));
+        if let Some(test) = test.filter(|_| !self.has(Purpose::Test)) {
+            self.add(&format!("{program}-{test}"), Purpose::Test, format!("{program} {test}"));
+        }
+        if has("lint") && !self.has(Purpose::Lint) {
+            self.add(&format!("{program}-lint"), Purpose::Lint, format!("{program} lint"));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "detect_tests.rs"]
+mod tests;

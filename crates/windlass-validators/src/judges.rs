@@ -1,0 +1,239 @@
+//! Which paths the verdict of a command hangs on: the tests it runs, the scripts it is made of, the settings it reads.
+//! A run that changes one of them has touched its own judge, and that is said.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+/// Tests and checks by their usual names, in any project.
+const TESTS: &[&str] = &[
+    "**/test/**",
+    "**/tests/**",
+    "**/__tests__/**",
+    "**/spec/**",
+    "**/specs/**",
+    "**/testdata/**",
+    "**/__snapshots__/**",
+    "**/test_*.py",
+    "**/*_test.py",
+    "**/conftest.py",
+    "**/*_test.go",
+    "**/*.test.*",
+    "**/*.spec.*",
+    "**/*_test.*",
+    "**/*_spec.rb",
+    "**/*Test.java",
+    "**/*Tests.java",
+    "**/*Test.kt",
+    "**/*Tests.cs",
+    "**/*Test.php",
+    "**/src/test/**",
+    "**/tests.rs",
+    "**/*_tests.rs",
+    "**/*.snap",
+    ".github/workflows/**",
+    ".gitlab-ci.yml",
+    ".circleci/**",
+    "azure-pipelines.yml",
+    "Jenkinsfile",
+    ".travis.yml",
+];
+
+/// What a program reads to know what to do: the words of a line that speak of it, and the paths.
+const SETTINGS: &[(&[&str], &[&str])] = &[
+    (
+        &["cargo"],
+        &[
+            "**/Cargo.toml",
+            "Cargo.lock",
+            "**/build.rs",
+            "**/.cargo/**",
+            "rust-toolchain*",
+            "clippy.toml",
+            ".clippy.toml",
+            "rustfmt.toml",
+            ".config/nextest.toml",
+        ],
+    ),
+    (
+        &["npm", "npx", "pnpm", "yarn", "bun", "node", "jest", "vitest", "mocha", "eslint", "tsc", "biome"],
+        &[
+            "**/package.json",
+            "package-lock.json",
+            "pnpm-lock.yaml",
+            "pnpm-workspace.yaml",
+            "yarn.lock",
+            "bun.lock*",
+            ".npmrc",
+            ".yarnrc*",
+            "**/tsconfig*.json",
+            "**/jest.config.*",
+            "**/jest.setup.*",
+            "**/vitest.config.*",
+            "**/vitest.setup.*",
+            "**/vite.config.*",
+            "**/.mocharc*",
+            "**/eslint.config.*",
+            "**/.eslintrc*",
+            ".eslintignore",
+            "**/.prettierrc*",
+            "**/babel.config.*",
+            ".babelrc*",
+            "**/playwright.config.*",
+            "**/cypress.config.*",
+            "**/karma.conf.*",
+            "biome.json*",
+            "turbo.json",
+            "nx.json",
+        ],
+    ),
+    (
+        &["pytest", "python", "python3", "tox", "nox", "unittest", "ruff", "mypy", "flake8", "pylint", "uv", "poetry"],
+        &[
+            "**/pytest.ini",
+            "pyproject.toml",
+            "setup.cfg",
+            "setup.py",
+            "tox.ini",
+            "noxfile.py",
+            "**/conftest.py",
+            ".coveragerc",
+            "mypy.ini",
+            ".mypy.ini",
+            ".flake8",
+            ".pylintrc",
+            "ruff.toml",
+            ".ruff.toml",
+            "**/sitecustomize.py",
+            "requirements*.txt",
+        ],
+    ),
+    (&["go", "golangci-lint"], &["go.mod", "go.sum", "go.work", "vendor/modules.txt", ".golangci.*"]),
+    (&["mvn", "mvnw"], &["**/pom.xml", ".mvn/**", "mvnw", "mvnw.cmd"]),
+    (
+        &["gradle", "gradlew"],
+        &[
+            "**/build.gradle*",
+            "**/settings.gradle*",
+            "gradle.properties",
+            "gradle/**",
+            "gradlew",
+            "gradlew.bat",
+            "buildSrc/**",
+        ],
+    ),
+    (&["make", "gmake"], &["**/Makefile", "**/makefile", "**/GNUmakefile", "**/*.mk"]),
+    (
+        &["cmake", "ctest", "ninja", "meson"],
+        &["**/CMakeLists.txt", "**/*.cmake", "CMakePresets.json", "**/meson.build"],
+    ),
+    (
+        &["dotnet"],
+        &["**/*.csproj", "**/*.fsproj", "**/*.sln", "**/*.slnx", "**/Directory.*.props", "global.json", "nuget.config"],
+    ),
+    (&["mix"], &["mix.exs", "mix.lock", "config/**", ".formatter.exs", ".credo.exs"]),
+    (
+        &["rake", "rspec", "bundle", "rubocop", "ruby"],
+        &["Rakefile", "Gemfile", "Gemfile.lock", ".rspec", "**/*.rake", ".rubocop.yml"],
+    ),
+    (&["composer", "phpunit", "pest"], &["composer.json", "composer.lock", "phpunit.xml*", "phpstan.neon*"]),
+    (&["deno"], &["deno.json*", "deno.lock"]),
+    (&["just"], &["justfile", "Justfile", ".justfile"]),
+];
+
+/// The paths that a verdict hangs on.
+#[derive(Debug, Clone, Default)]
+pub struct Judges {
+    paths: GlobSet,
+}
+
+impl Judges {
+    /// Those of a command line by the programs in it and the paths it names, and these globs besides.
+    #[must_use]
+    pub fn of(line: &str, more: &[String]) -> Self {
+        let words = words(line);
+        let mut globs: Vec<String> = TESTS.iter().map(|glob| (*glob).to_owned()).collect();
+        let speaks =
+            |programs: &[&str]| words.iter().any(|word| programs.contains(&word.rsplit('/').next().unwrap_or(word)));
+        let known: Vec<_> = SETTINGS.iter().filter(|(programs, _)| speaks(programs)).collect();
+        // A target of `make`, or a script, can run anything.
+        let anything = known.is_empty() || speaks(&["make", "just", "sh", "bash", "tox", "nox", "rake"]);
+        for (_, paths) in SETTINGS.iter().filter(|row| anything || known.contains(row)) {
+            globs.extend(paths.iter().map(|glob| (*glob).to_owned()));
+        }
+        globs.extend(words.iter().map(|word| globset::escape(word.trim_start_matches("./"))));
+        globs.extend(more.iter().cloned());
+        Self { paths: set(&globs) }
+    }
+
+    /// These globs and nothing else.
+    pub(crate) fn only(globs: &[&str], more: &[String]) -> Self {
+        let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).chain(more.iter().cloned()).collect();
+        Self { paths: set(&globs) }
+    }
+
+    /// Whether a path is one of them.
+    #[must_use]
+    pub fn holds(&self, path: &str) -> bool {
+        self.paths.is_match(path.trim_start_matches("./"))
+    }
+}
+
+/// The words of a line as far as they can name a program or a path.
+fn words(line: &str) -> Vec<&str> {
+    let cut = |c: char| c.is_whitespace() || "\"'`;|&()<>=$".contains(c);
+    line.split(cut).filter(|word| !word.is_empty() && !word.starts_with('-')).collect()
+}
+
+/// A glob that cannot be read is left out here; whoever takes globs from a person says so.
+fn set(globs: &[String]) -> GlobSet {
+    let mut builder = GlobSetBuilder::new();
+    for glob in globs {
+        if let Ok(glob) = GlobBuilder::new(glob).literal_separator(true).build() {
+            builder.add(glob);
+        }
+    }
+    builder.build().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, path: &str, expect: bool) {
+        assert_eq!(Judges::of(line, &["docs/**".into()]).holds(path), expect, "{line}: {path}");
+    }
+
+    #[test]
+    fn tests_scripts_and_settings_judge_and_sources_do_not() {
+        for (line, path, expect) in [
+            ("cargo test", "tests/it/main.rs", true),
+            ("cargo test", "crates/a/tests/b.rs", true),
+            ("cargo test", "crates/a/Cargo.toml", true),
+            ("cargo test", "build.rs", true),
+            ("cargo test", ".cargo/config.toml", true),
+            ("cargo test", "src/lib.rs", false),
+            ("cargo test", "package.json", false),
+            ("npm test", "package.json", true),
+            ("npm test", "src/a.test.ts", true),
+            ("npm test", "src/a.ts", false),
+            ("npm run lint", "web/eslint.config.mjs", true),
+            ("python3 -m pytest -q", "pkg/conftest.py", true),
+            ("python3 -m pytest -q", "pyproject.toml", true),
+            ("python3 -m pytest -q", "pkg/test_a.py", true),
+            ("python3 -m pytest -q", "pkg/a.py", false),
+            ("go test ./...", "a/b_test.go", true),
+            ("go test ./...", "a/b.go", false),
+            ("sh check.sh", "check.sh", true),
+            ("sh ./ci/check.sh --all", "ci/check.sh", true),
+            ("sh check.sh", "other.sh", false),
+            ("sh check.sh", "package.json", true),
+            ("./verify", "verify", true),
+            ("make test", "Makefile", true),
+            ("make test", "Cargo.toml", true),
+            ("cargo test", ".github/workflows/ci.yml", true),
+            ("cargo test", "docs/a/b.md", true),
+        ] {
+            check(line, path, expect);
+        }
+    }
+}

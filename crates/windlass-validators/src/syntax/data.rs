@@ -1,0 +1,124 @@
+//! JSON, TOML and YAML by the parsers that read them elsewhere in the program, or by one of the whole language.
+
+use serde::de::IgnoredAny;
+
+use super::deep::NoAnswer;
+use super::place::{Flaw, number, one_line, place};
+
+/// Strict JSON. Nothing is built from it, so that depth costs no stack.
+pub(super) fn json(text: &str) -> Vec<Flaw> {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => Vec::new(),
+        Err(err) => vec![json_flaw(text, &err, 0)],
+    }
+}
+
+/// One value a line; empty lines are fine.
+pub(super) fn json_lines(text: &str) -> Vec<Flaw> {
+    let mut flaws = Vec::new();
+    for (before, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        if let Err(err) = serde_json::from_str::<IgnoredAny>(line) {
+            flaws.push(json_flaw(line, &err, before));
+        }
+        if flaws.len() >= super::MAX_PER_FILE {
+            break;
+        }
+    }
+    flaws
+}
+
+/// JSON with comments and trailing commas: both become spaces, and the rest is held to the strict rules.
+pub(super) fn jsonc(text: &str) -> Vec<Flaw> {
+    json(&without_comments(text))
+}
+
+fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
+    // It counts bytes of the line; a column of 0 is the end of the line before.
+    let line = text.split('\n').nth(err.line().saturating_sub(1)).unwrap_or_default();
+    let upto = err.column().saturating_sub(1).min(line.len());
+    let column = line.as_bytes()[..upto].iter().filter(|byte| !matches!(byte, 0x80..=0xbf)).count();
+    let said = err.to_string();
+    let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+    let hint = match said {
+        "expected value" => ": a string in double quotes, a number, `true`, `false`, `null`, `[` or `{`",
+        "key must be a string" => " in double quotes",
+        "trailing comma" => ": JSON allows none",
+        "trailing characters" => " after the end of the value",
+        _ => "",
+    };
+    Flaw {
+        line: number(err.line().max(1) + lines_before),
+        column: number(column + 1),
+        message: format!("{said}{hint}"),
+    }
+}
+
+fn without_comments(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = bytes.to_vec();
+    let blank = |out: &mut [u8], from: usize, to: usize| {
+        for byte in out[from..to].iter_mut().filter(|byte| **byte != b'\n') {
+            *byte = b' ';
+        }
+    };
+    let mut comma = None;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                comma = None;
+                at += 1;
+                while at < bytes.len() && !matches!(bytes[at], b'"' | b'\n') {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+            }
+            b'/' if bytes.get(at + 1) == Some(&b'/') => {
+                let end = bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |len| at + len);
+                blank(&mut out, at, end);
+                at = end;
+                continue;
+            }
+            b'/' if bytes.get(at + 1) == Some(&b'*') => {
+                let end = bytes[at + 2..].windows(2).position(|pair| pair == b"*/").map(|len| at + len + 4);
+                // A comment without an end stays, so that it is the error.
+                let Some(end) = end else { break };
+                blank(&mut out, at, end);
+                at = end;
+                continue;
+            }
+            b',' => comma = Some(at),
+            b']' | b'}' => {
+                if let Some(comma) = comma.take() {
+                    out[comma] = b' ';
+                }
+            }
+            byte if byte.is_ascii_whitespace() => {}
+            _ => comma = None,
+        }
+        at += 1;
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+/// TOML.
+pub(super) fn toml(text: &str) -> Result<Vec<Flaw>, NoAnswer> {
+    match toml::from_str::<toml::Table>(text) {
+        Ok(_) => Ok(Vec::new()),
+        Err(err) if err.message().contains("recursion limit") => {
+            Err(NoAnswer("it is nested too deep to be read".into()))
+        }
+        Err(err) => Ok(vec![Flaw::at(text, err.span().map_or(0, |span| span.start), err.message())]),
+    }
+}
+
+/// YAML, all documents of a stream.
+pub(super) fn yaml(text: &str) -> Vec<Flaw> {
+    for event in saphyr_parser::Parser::new_from_str(text) {
+        let Err(err) = event else { continue };
+        let mark = err.marker();
+        let (last, _) = place(text, text.len());
+        let line = number(mark.line()).clamp(1, last);
+        return vec![Flaw { line, column: number(mark.col() + 1), message: one_line(err.info()) }];
+    }
+    Vec::new()
+}

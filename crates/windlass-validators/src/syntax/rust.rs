@@ -1,0 +1,67 @@
+//! Rust by the parser that macros use.
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use super::place::Flaw;
+
+/// Everything that is wrong: a parser of this kind stops at the first.
+pub(super) fn check(text: &str) -> Vec<Flaw> {
+    match syn::parse_file(text) {
+        Ok(_) => Vec::new(),
+        Err(err) => err.into_iter().map(|err| flaw(text, &err)).collect(),
+    }
+}
+
+fn flaw(text: &str, err: &syn::Error) -> Flaw {
+    let start = err.span().start();
+    let line = super::place::number(start.line.max(1));
+    // An error at the end of the file is said at its end, where the missing piece belongs.
+    if err.to_string().starts_with("unexpected end of input") && start.line <= 1 && start.column == 0 {
+        return Flaw::at(text, text.trim_end().len(), err.to_string());
+    }
+    let message = match err.to_string().as_str() {
+        "lex error" | "cannot parse string into token stream" => {
+            "a bracket, a quote or a character that does not belong here".to_owned()
+        }
+        other => other.to_owned(),
+    };
+    Flaw { line, column: super::place::number(start.column + 1), message: super::place::one_line(&message) }
+}
+
+/// How deep its parser goes: every piece between two separators may be one more level.
+pub(super) fn depth(text: &str) -> usize {
+    let Ok(stream) = text.parse::<TokenStream>() else {
+        // What has no pieces is refused before anything nests.
+        return 0;
+    };
+    let (mut deepest, mut outer) = (0, 0);
+    // The pieces of a group, the levels since its last separator, and what the group itself added.
+    let mut open = vec![(stream.into_iter().peekable(), 0_usize, 0_usize)];
+    while let Some((pieces, here, added)) = open.last_mut() {
+        let Some(piece) = pieces.next() else {
+            outer -= *added;
+            open.pop();
+            continue;
+        };
+        *here += 1;
+        deepest = deepest.max(outer + *here);
+        match piece {
+            TokenTree::Punct(sign) if matches!(sign.as_char(), ',' | ';') => *here = 0,
+            TokenTree::Group(group) => {
+                let added = *here;
+                outer += added;
+                let goes_on = match pieces.peek() {
+                    Some(TokenTree::Ident(word)) => *word == "else" || *word == "as",
+                    Some(TokenTree::Punct(sign)) => sign.as_char() != '#',
+                    _ => false,
+                };
+                if group.delimiter() == Delimiter::Brace && !goes_on {
+                    *here = 0;
+                }
+                open.push((group.stream().into_iter().peekable(), 0, added));
+            }
+            _ => {}
+        }
+    }
+    deepest
+}
