@@ -171,3 +171,7 @@ impl Transaction for InPlaceRun {
 #[cfg(test)]
 #[path = "transaction_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "transaction/undo_tests.rs"]
+mod undo_tests;

@@ -15,7 +15,8 @@ pub struct Spec {
     /// outside the workspace.
     pub layers: Vec<Layer>,
     /// Where the layers of single commands lie: a directory of the caller's, outside of everything that is shown. In it
-    /// each has a folder with the folders `upper` and `work`, both empty and on one file system.
+    /// each has a folder with the folders `upper` and `work`, both empty and on one file system. The kernel leaves
+    /// folders in `work` that are closed also to their owner.
     pub command_layers: Option<PathBuf>,
     /// Whether they may.
     pub access: Access,

@@ -57,9 +57,20 @@ impl Drop for CommandLayer {
 }
 
 fn remove(folder: &Path) {
-    // The kernel keeps its own directory closed, also to its owner.
-    let _ = std::fs::set_permissions(folder.join("work/work"), std::fs::Permissions::from_mode(0o700));
-    let _ = std::fs::remove_dir_all(folder);
+    // The kernel keeps its own directories closed, also to their owner, and a command may have done so with others.
+    if std::fs::remove_dir_all(folder).is_err() {
+        open_all(folder);
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}
+
+fn open_all(top: &Path) {
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.extend(entries.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir())).map(|one| one.path()));
+    }
 }
 
 fn clean(parent: &Path) {

@@ -2,6 +2,7 @@
 //! none but those that somebody else changed meanwhile; outputs and what git keeps by moving them. Every place is
 //! opened beneath the root and through no link.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -40,7 +41,7 @@ impl Source for Upper<'_> {
 /// Merges a layer whose command has ended, and notes what is needed to take it back. Gives what is to be told of it.
 pub(super) fn merge(undo: &Undo, layer: &CommandLayer) -> Result<Option<String>, FileError> {
     let mut taken = taken::read(&undo.root, layer)?;
-    let merge = Merge { undo, upper: &layer.upper };
+    let merge = Merge { undo, upper: &layer.upper, last: RefCell::default() };
     merge.land(&mut taken);
     for one in std::mem::take(&mut taken.plain) {
         if let Err(err) = merge.plain(&one) {
@@ -73,6 +74,8 @@ fn told(kept_out: &[(String, String)]) -> Option<String> {
 struct Merge<'a> {
     undo: &'a Undo,
     upper: &'a Path,
+    /// The folder that was opened last: many files come to one.
+    last: RefCell<Option<(PathBuf, OwnedFd)>>,
 }
 
 impl Merge<'_> {
@@ -124,11 +127,9 @@ impl Merge<'_> {
             Plain::Remove(_) => remove(&place),
             Plain::Put(path) => {
                 let from = self.upper.join(path);
-                for note in NOTES {
-                    // Few files have any of them.
-                    let _ = rustix::fs::lremovexattr(&from, note);
-                }
-                let flags = if from.is_dir() { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
+                forget_notes(&from);
+                let is_folder = std::fs::symlink_metadata(&from)?.is_dir();
+                let flags = if is_folder { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
                 match rustix::fs::renameat_with(rustix::fs::CWD, &from, &parent, name, flags) {
                     Err(rustix::io::Errno::XDEV) => copy(&from, &place),
                     other => Ok(other?),
@@ -163,6 +164,10 @@ impl Merge<'_> {
     /// The folder that a path of the workspace is in, made where it is missing and wanted.
     fn parent(&self, path: &Path, make: bool) -> io::Result<OwnedFd> {
         let above = path.parent().unwrap_or(Path::new(""));
+        let mut last = self.last.borrow_mut();
+        if let Some((_, folder)) = last.as_ref().filter(|(known, _)| known == above) {
+            return folder.try_clone();
+        }
         let mut folder = self.undo.root.handle().try_clone_to_owned()?;
         for part in above.components() {
             let name = Path::new(part.as_os_str());
@@ -174,6 +179,7 @@ impl Merge<'_> {
                 other => other?,
             };
         }
+        *last = Some((above.to_owned(), folder.try_clone()?));
         Ok(folder)
     }
 }
@@ -188,6 +194,15 @@ fn times_of(about: &std::fs::Metadata) -> Timestamps {
     Timestamps {
         last_access: time(about.atime(), about.atime_nsec()),
         last_modification: time(about.mtime(), about.mtime_nsec()),
+    }
+}
+
+/// Takes the kernel's notes off a file; few have any.
+fn forget_notes(path: &Path) {
+    if rustix::fs::llistxattr(path, &mut [] as &mut [u8]).is_ok_and(|len| len > 0) {
+        for note in NOTES {
+            let _ = rustix::fs::lremovexattr(path, note);
+        }
     }
 }
 

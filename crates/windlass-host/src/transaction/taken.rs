@@ -69,8 +69,10 @@ const NOT_UTF8: &str = "its name is not UTF-8";
 /// Reads a layer whose command has ended.
 pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<Taken, FileError> {
     let upper = Root::open(&layer.upper).map_err(|err| from_io(&layer.upper, &std::io::Error::other(err)))?;
+    // Those of git are known by where they are; those that are free while they are absent are so here, too.
     let protected = names::of_workspace(root.root(), &[]).into_iter().map(|one| one.name);
-    let protected = protected.filter(|name| !name.starts_with(".git")).collect();
+    let there = |name: &PathBuf| std::fs::symlink_metadata(root.root().join(name)).is_ok();
+    let protected = protected.filter(|name| !name.starts_with(".git") && there(name)).collect();
     let mut reader = Reader { root, upper, began: layer.began, protected, taken: Taken::default(), left: MAX_CHANGED };
     reader.source(Path::new(""), &Ignores::of(root), true)?;
     // Git's own order: what is pointed to before what points.

@@ -135,8 +135,12 @@ impl Undo {
             match look(&self.root, &path) {
                 Ok(after) if after == before => {}
                 Ok(after) => swaps.push(Swap { path, before, after }),
-                // A directory is there now, whose files are noted by themselves.
-                Err(err) if err.kind == FileErrorKind::WrongKind && before == Image::Absent => {}
+                // A directory is there now, whose files are noted by themselves, or a parent is a file.
+                Err(err) if err.kind == FileErrorKind::WrongKind => {
+                    if before.is_there() {
+                        swaps.push(Swap { path, before, after: Image::Absent });
+                    }
+                }
                 Err(err) => drop(lost.insert(path, err.message)),
             }
         }
