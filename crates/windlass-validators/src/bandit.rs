@@ -118,7 +118,11 @@ fn line(program: &str, changes: &[&FileChange]) -> String {
 
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -158,7 +162,10 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
     let text = ended.output.find('{').map(|at| &ended.output[at..]).unwrap_or_default();
     let Some(Ok(said)) = serde_json::Deserializer::from_str(text).into_iter::<Said>().next() else {
         let tail: String = ended.output.chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
-        return Report::unverifiable(format!("bandit gave no report that can be read: {}", crate::syntax::one_line(&tail)));
+        return Report::unverifiable(format!(
+            "bandit gave no report that can be read: {}",
+            crate::syntax::one_line(&tail)
+        ));
     };
     let clean = |path: &str| path.trim_start_matches("./").to_owned();
     let mut findings = Vec::new();

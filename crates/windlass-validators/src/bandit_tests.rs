@@ -22,7 +22,8 @@ const REPORT: &str = r#"{
 #[test]
 fn issues_are_findings_and_a_missing_scanner_is_no_verdict() {
     let check = |code: i32, output: &str, expect: &str| {
-        let world = World::new(&[("a.py", b"x"), ("b.js", b"y")], Some(&[])).ending(ProcessEnd::Exited { code }, output);
+        let world =
+            World::new(&[("a.py", b"x"), ("b.js", b"y")], Some(&[])).ending(ProcessEnd::Exited { code }, output);
         let said = text(&world.look(&bandit(None)));
         assert!(said.starts_with(expect), "{output}: {said}");
         assert_eq!(world.ran()[0].line, "bandit -q -f json -ll --ignore-nosec ./a.py");
@@ -30,8 +31,16 @@ fn issues_are_findings_and_a_missing_scanner_is_no_verdict() {
     check(1, REPORT, "fail\na.py:3:5: subprocess call with shell=True (B602, high)");
     check(0, "{\"errors\":[],\"results\":[]}", "pass");
     check(0, "[main] INFO x\n{\"errors\":[],\"results\":[]}\n", "pass");
-    check(0, "{\"errors\":[{\"filename\":\"./a.py\",\"reason\":\"syntax error\"}],\"results\":[]}", "unverifiable\na.py: bandit could not read it: syntax error");
-    check(127, "bandit: command not found", "unverifiable\nbandit is not installed; install it with `python3 -m venv DIR && DIR/bin/pip install");
+    check(
+        0,
+        "{\"errors\":[{\"filename\":\"./a.py\",\"reason\":\"syntax error\"}],\"results\":[]}",
+        "unverifiable\na.py: bandit could not read it: syntax error",
+    );
+    check(
+        127,
+        "bandit: command not found",
+        "unverifiable\nbandit is not installed; install it with `python3 -m venv DIR && DIR/bin/pip install",
+    );
     check(2, "Traceback\n", "unverifiable\nbandit gave no report that can be read: Traceback");
     check(0, "{\"errors\":[", "unverifiable\nbandit gave no report that can be read");
 }
@@ -61,5 +70,7 @@ fn names_are_quoted_and_the_install_is_pinned() {
     assert_eq!(line("bandit", &[&change]), r"bandit -q -f json -ll --ignore-nosec './-a '\''b.py'");
     let plan = bandit_install("/home/me/tools/bandit/");
     assert_eq!(plan.program, "/home/me/tools/bandit/bin/bandit");
-    assert!(plan.line.contains(&format!("bandit=={BANDIT_VERSION}")) && plan.line.starts_with("python3 -m venv /home/me"));
+    assert!(
+        plan.line.contains(&format!("bandit=={BANDIT_VERSION}")) && plan.line.starts_with("python3 -m venv /home/me")
+    );
 }

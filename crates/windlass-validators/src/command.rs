@@ -139,7 +139,10 @@ fn missing(line: &str, code: i32, text: &str) -> Option<String> {
     if let Some(module) = text.lines().rev().take(40).find_map(no_module) {
         // Only what the line itself asks for; a module that the project lacks is a failure of the project.
         if line.split_whitespace().any(|word| word == module) {
-            return Some(format!("`{line}` needs the Python module `{module}`, which is not installed: {}", install(line)));
+            return Some(format!(
+                "`{line}` needs the Python module `{module}`, which is not installed: {}",
+                install(line)
+            ));
         }
     }
     if line.contains("pytest") && code == 5 {

@@ -122,7 +122,9 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
         None => return broken(line, &format!("gave no JSON object as its answer (exit code {code})"), ended),
         Some(value) => match serde_json::from_value::<Answer>(value) {
             Ok(answer) => answer,
-            Err(err) => return broken(line, &format!("gave an answer that does not keep to the contract: {err}"), ended),
+            Err(err) => {
+                return broken(line, &format!("gave an answer that does not keep to the contract: {err}"), ended);
+            }
         },
     };
     let judgement = match answer.verdict.as_str() {
@@ -137,7 +139,8 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
             return broken(line, &why, ended);
         }
     };
-    let mut findings: Vec<_> = answer.findings.into_iter().take(MAX_FINDINGS).map(|found| finding(found, root)).collect();
+    let mut findings: Vec<_> =
+        answer.findings.into_iter().take(MAX_FINDINGS).map(|found| finding(found, root)).collect();
     if findings.is_empty() && judgement != Judgement::Pass {
         findings.push(Finding::whole(format!("`{line}` said {} and did not say why", answer.verdict)));
     }
@@ -156,7 +159,8 @@ fn broken(line: &str, what: &str, ended: &Finished) -> Report {
     let text = without_escapes(&ended.output);
     let tail: Vec<_> = text.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
-    let tail: String = if tail.is_empty() { tail } else { format!("; it wrote: {}", tail.chars().take(600).collect::<String>()) };
+    let tail: String =
+        if tail.is_empty() { tail } else { format!("; it wrote: {}", tail.chars().take(600).collect::<String>()) };
     Report::unverifiable(format!("`{line}` {what}{tail}"))
 }
 

@@ -129,7 +129,16 @@ impl Found<'_> {
     }
 
     fn python(&mut self) {
-        let project = ["pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "tox.ini", "pytest.ini", "Pipfile", "noxfile.py"];
+        let project = [
+            "pyproject.toml",
+            "setup.py",
+            "setup.cfg",
+            "requirements.txt",
+            "tox.ini",
+            "pytest.ini",
+            "Pipfile",
+            "noxfile.py",
+        ];
         if !self.any(&project) && !self.any(&["conftest.py", "tests/__init__.py", "tests/conftest.py"]) {
             return;
         }

@@ -33,7 +33,10 @@ fn check(files: &[(&'static str, &'static str)], expect: &[&str]) {
 fn each_kind_of_project_has_its_commands() {
     check(&[], &[]);
     check(&[("README.md", "")], &[]);
-    check(&[("Cargo.toml", "[package]\nname='a'")], &["cargo-check!: cargo check --all-targets", "cargo-test!: cargo test"]);
+    check(
+        &[("Cargo.toml", "[package]\nname='a'")],
+        &["cargo-check!: cargo check --all-targets", "cargo-test!: cargo test"],
+    );
     check(
         &[("Cargo.toml", "[workspace]\n[workspace.lints.clippy]\nx='deny'")],
         &[
@@ -42,10 +45,7 @@ fn each_kind_of_project_has_its_commands() {
             "cargo-clippy: cargo clippy --workspace --all-targets -- -D warnings",
         ],
     );
-    check(
-        &[("go.mod", "module a")],
-        &["go-build!: go build ./...", "go-test!: go test ./...", "go-vet: go vet ./..."],
-    );
+    check(&[("go.mod", "module a")], &["go-build!: go build ./...", "go-test!: go test ./...", "go-vet: go vet ./..."]);
     check(
         &[("pom.xml", ""), ("mvnw", "")],
         &["maven-compile!: sh ./mvnw -q -B test-compile", "maven-test!: sh ./mvnw -q -B test"],
@@ -69,9 +69,13 @@ fn each_kind_of_project_has_its_commands() {
 #[test]
 fn scripts_of_a_package_run_by_its_own_manager() {
     let scripts = r#"{"scripts":{"test":"jest","lint":"eslint .","build":"tsc","dev":"vite"}}"#;
-    for (lock, manager) in
-        [("package-lock.json", "npm"), ("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"), ("x", "npm")]
-    {
+    for (lock, manager) in [
+        ("package-lock.json", "npm"),
+        ("pnpm-lock.yaml", "pnpm"),
+        ("yarn.lock", "yarn"),
+        ("bun.lock", "bun"),
+        ("x", "npm"),
+    ] {
         let found = detect(&Tree([("package.json", scripts), (lock, "")].into_iter().collect()));
         let lines: Vec<_> = found.iter().map(|plan| plan.name.clone()).collect();
         assert_eq!(lines, [format!("{manager}-build"), format!("{manager}-test"), format!("{manager}-lint")]);
@@ -91,7 +95,10 @@ fn python_projects_say_it_in_many_places() {
     check(&[("setup.cfg", "[tool:pytest]")], pytest);
     check(&[("requirements.txt", ""), ("tests/test_a.py", "")], pytest);
     check(&[("setup.py", "")], &[]);
-    check(&[("setup.py", ""), ("Makefile", "test:\n\tpython -m unittest"), ("tests/a.py", "")], &["unittest!: python3 -m unittest discover"]);
+    check(
+        &[("setup.py", ""), ("Makefile", "test:\n\tpython -m unittest"), ("tests/a.py", "")],
+        &["unittest!: python3 -m unittest discover"],
+    );
     check(&[("tox.ini", "[tox]")], &["tox!: tox -q"]);
     check(&[("noxfile.py", "")], &["nox!: nox"]);
     check(
@@ -106,9 +113,15 @@ fn python_projects_say_it_in_many_places() {
 
 #[test]
 fn make_and_just_speak_where_nobody_else_does() {
-    check(&[("Makefile", "CC := gcc\ntest: all\n\t./t\nlint:\n\tx\n")], &["make-test!: make test", "make-lint: make lint"]);
+    check(
+        &[("Makefile", "CC := gcc\ntest: all\n\t./t\nlint:\n\tx\n")],
+        &["make-test!: make test", "make-lint: make lint"],
+    );
     check(&[("Makefile", "check: all\n")], &["make-check!: make check"]);
     check(&[("Makefile", "test := 1\nall:\n")], &[]);
     check(&[("justfile", "test *args:\n  x\n")], &["just-test!: just test"]);
-    check(&[("Makefile", "test:\n"), ("go.mod", "")], &["go-build!: go build ./...", "go-test!: go test ./...", "go-vet: go vet ./..."]);
+    check(
+        &[("Makefile", "test:\n"), ("go.mod", "")],
+        &["go-build!: go build ./...", "go-test!: go test ./...", "go-vet: go vet ./..."],
+    );
 }

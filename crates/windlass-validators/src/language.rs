@@ -62,7 +62,12 @@ type Row = (Language, &'static str, &'static [&'static str], &'static [&'static 
 
 const TABLE: &[Row] = &[
     (Language::Python, "python", &["py", "python3", "pyi"], &["py", "pyi", "pyw"]),
-    (Language::JavaScript, "javascript", &["js", "jsx", "mjs", "cjs", "node", "ecmascript"], &["js", "mjs", "cjs", "jsx"]),
+    (
+        Language::JavaScript,
+        "javascript",
+        &["js", "jsx", "mjs", "cjs", "node", "ecmascript"],
+        &["js", "mjs", "cjs", "jsx"],
+    ),
     (Language::TypeScript, "typescript", &["ts", "mts", "cts"], &["ts", "mts", "cts"]),
     (Language::Tsx, "tsx", &["typescriptreact"], &["tsx"]),
     (Language::Rust, "rust", &["rs"], &["rs"]),
@@ -287,7 +292,7 @@ mod tests {
     #[test]
     fn other_names_are_understood_and_every_language_knows_its_own() {
         for (name, expect) in [("Py", "python"), ("C++", "cpp"), ("c#", "csharp"), ("yml", "yaml"), (".rs", "rust")] {
-            assert_eq!(Language::named(name).unwrap().name(), expect);
+            assert_eq!(Language::named(name).map(Language::name), Some(expect));
         }
         assert_eq!(Language::named("cobol"), None);
         for language in Language::all() {

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 
 #[track_caller]
@@ -27,9 +29,18 @@ fn every_usual_format_gives_its_place() {
             "Traceback (most recent call last):\n  File \"/usr/lib/x.py\", line 9, in y\n  File \"/w/a.py\", line 3, in f\n    g()\nValueError: no\n",
             "a.py:3: ValueError: no",
         ),
-        ("  File \"a.py\", line 3\n    x(\n     ^\nSyntaxError: '(' was never closed\n", "a.py:3: SyntaxError: '(' was never closed"),
-        ("TypeError: x is not a function\n    at f (/w/src/a.js:3:5)\n    at node:internal/x:1:1\n", "src/a.js:3:5: TypeError: x is not a function"),
-        ("PHP Parse error:  syntax error, unexpected end in /w/a.php on line 3\n", "a.php:3: Parse error: syntax error, unexpected end"),
+        (
+            "  File \"a.py\", line 3\n    x(\n     ^\nSyntaxError: '(' was never closed\n",
+            "a.py:3: SyntaxError: '(' was never closed",
+        ),
+        (
+            "TypeError: x is not a function\n    at f (/w/src/a.js:3:5)\n    at node:internal/x:1:1\n",
+            "src/a.js:3:5: TypeError: x is not a function",
+        ),
+        (
+            "PHP Parse error:  syntax error, unexpected end in /w/a.php on line 3\n",
+            "a.php:3: Parse error: syntax error, unexpected end",
+        ),
         ("** (CompileError) lib/a.ex:3: undefined\n", "lib/a.ex:3: undefined"),
         (
             "thread 'tests::a' (77) panicked at src/lib.rs:3:5:\nassertion failed: x\nnote: run with\n",
@@ -63,10 +74,7 @@ fn warnings_count_only_without_errors() {
 
 #[test]
 fn what_lies_outside_is_no_finding_of_the_workspace() {
-    check(
-        "Error: x\n    at f (/usr/lib/a.js:3:5)\n    at g (/w/node_modules/b/c.js:1:1)\n",
-        &["Error: x"],
-    );
+    check("Error: x\n    at f (/usr/lib/a.js:3:5)\n    at g (/w/node_modules/b/c.js:1:1)\n", &["Error: x"]);
     check("10:32:05: started\n../a.c:3: error\nall is well\n", &["10:32:05: started\n../a.c:3: error\nall is well"]);
 }
 

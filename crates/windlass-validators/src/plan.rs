@@ -178,9 +178,11 @@ mod tests {
     #[test]
     fn a_plan_becomes_a_validator_that_says_what_the_plan_says() {
         let tools = Tools { redactor: Arc::new(NoSecrets), bandit: None };
-        let custom = ValidatorPlan { kind: PlanKind::Custom { line: "sh own.sh".into() }, ..ValidatorPlan::command("own", "") };
+        let custom =
+            ValidatorPlan { kind: PlanKind::Custom { line: "sh own.sh".into() }, ..ValidatorPlan::command("own", "") };
         let fixer = ValidatorPlan { fixes: true, ..ValidatorPlan::command("fmt", "cargo fmt") };
-        for plan in ValidatorPlan::built_in().into_iter().chain([custom, fixer, ValidatorPlan::command("t", "make t")]) {
+        for plan in ValidatorPlan::built_in().into_iter().chain([custom, fixer, ValidatorPlan::command("t", "make t")])
+        {
             let made = build(&plan, &tools);
             let said = (made.name().to_owned(), made.blocking(), made.deadline(), made.fixes());
             assert_eq!(said, (plan.name.clone(), plan.blocking, plan.timeout, plan.fixes));

@@ -1,4 +1,5 @@
 //! A tree in memory and commands that answer as told, for the tests of this crate.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -33,7 +34,13 @@ impl World {
             .filter_map(|(path, bytes)| {
                 let old = was.as_ref().and_then(|was| was.get(path));
                 let change = if old.is_some() || was.is_none() { Change::Modified } else { Change::Created };
-                (old != Some(bytes)).then(|| FileChange { path: path.clone(), change, added: 0, removed: 0, diff: None })
+                (old != Some(bytes)).then(|| FileChange {
+                    path: path.clone(),
+                    change,
+                    added: 0,
+                    removed: 0,
+                    diff: None,
+                })
             })
             .collect();
         changes.sort_by(|a, b| a.path.cmp(&b.path));

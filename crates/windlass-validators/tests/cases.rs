@@ -1,6 +1,6 @@
 //! Good and bad texts of every language, as data: `tests/cases/LANGUAGE.good` and `LANGUAGE.bad`. A line of `%%`
 //! begins a case; in a bad one the number after it is the line of the first flaw.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fmt::Write;
 
@@ -49,7 +49,9 @@ fn check_good(language: Language, text: &str, wrong: &mut String) {
 #[track_caller]
 fn check_bad(language: Language, line: u32, text: &str, wrong: &mut String) {
     let said = judge(language, text);
-    let Checked::Flaws(flaws) = &said else { return writeln!(wrong, "--- bad {language}\n{text}--- {said:?}").unwrap() };
+    let Checked::Flaws(flaws) = &said else {
+        return writeln!(wrong, "--- bad {language}\n{text}--- {said:?}").unwrap();
+    };
     let Some(first) = flaws.first() else { return writeln!(wrong, "--- bad {language} passes\n{text}").unwrap() };
     let lines = u32::try_from(text.lines().count()).unwrap();
     let placed = if is_exact(language) { flaws.iter().any(|flaw| flaw.line.abs_diff(line) <= 1) } else { true };

@@ -87,7 +87,8 @@ fn judge(row: Row, bytes: &[u8]) -> Said {
     let (verdict, findings) = match said {
         Checked::Flaws(flaws) if flaws.is_empty() => (Judgement::Pass, Vec::new()),
         Checked::Flaws(flaws) => {
-            let found = |flaw: windlass_validators::Flaw| Found { line: flaw.line, column: flaw.column, message: flaw.message };
+            let found =
+                |flaw: windlass_validators::Flaw| Found { line: flaw.line, column: flaw.column, message: flaw.message };
             (Judgement::Fail, flaws.into_iter().map(found).collect())
         }
         Checked::Unsure(why) => (Judgement::Unverifiable, vec![Found { line: 0, column: 0, message: why }]),

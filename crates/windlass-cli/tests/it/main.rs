@@ -17,4 +17,5 @@ mod secrets;
 mod sessions;
 mod terminal;
 mod trust;
+mod validate;
 mod wire;

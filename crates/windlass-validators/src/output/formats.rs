@@ -15,7 +15,8 @@ static ARROW: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*(?:-->|╭▸|┌�
 /// `error[E0308]: message`.
 static RUST: LazyLock<Regex> = LazyLock::new(|| regex(r"^(error|warning)(?:\[[\w:]+\])?: (.+)$"));
 /// `thread 'a' (12) panicked at src/a.rs:1:2:`.
-static PANIC: LazyLock<Regex> = LazyLock::new(|| regex(r"^thread '(.+?)'(?: \(\d+\))? panicked at (.+?):(\d+):(\d+):?$"));
+static PANIC: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^thread '(.+?)'(?: \(\d+\))? panicked at (.+?):(\d+):(\d+):?$"));
 /// `a.ts(1,2): error TS1: message`, of TypeScript and of .NET.
 static ROUND: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^\s*(.+?)\((\d+),(\d+)\): (error|warning|info)\s?([\w]*): (.+?)(?: \[.+\])?$"));
@@ -24,19 +25,23 @@ static MAVEN: LazyLock<Regex> = LazyLock::new(|| regex(r"^\[ERROR\] (.+?):\[(\d+
 /// `File "a.py", line 1, in f`.
 static PYTHON: LazyLock<Regex> = LazyLock::new(|| regex(r#"^\s*File "(.+?)", line (\d+)(?:, in (.+))?$"#));
 /// `ValueError: message`, the end of a stack.
-static RAISED: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"^\s*(?:Uncaught )?((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning))(?:: (.*))?$"));
+static RAISED: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"^\s*(?:Uncaught )?((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning))(?:: (.*))?$")
+});
 /// `    at f (/a/b.js:1:2)`.
 static FRAME: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s+at (?:.*?\()?(?:file://)?([^()\s]+?):(\d+):(\d+)\)?$"));
 /// `  1:2  error  message  rule`, below a line that is a path.
-static INDENTED: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s+(\d+):(\d+)\s+(error|warning)\s+(.+?)(?:\s{2,}(\S+))?$"));
+static INDENTED: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^\s+(\d+):(\d+)\s+(error|warning)\s+(.+?)(?:\s{2,}(\S+))?$"));
 /// `PHP Parse error: message in a.php on line 1`.
 static PHP: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^(?:PHP )?((?:Parse|Fatal|Syntax) error:?\s+.+?) in (.+?) on line (\d+)$"));
 /// `path:1:2: message`, `path:1: message`, `path:1:2 - error message`; anything before the path that is no part of it
 /// ends with a space.
 static PLAIN: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"^\s*(?:vet: |ERROR: |\*\* \([\w.]+\) |# |rspec )?((?:[A-Za-z]:)?[^\s:()'\x22][^:()'\x22]*?\.?[\w]+):(\d+)(?::(\d+))?(?::| -)\s*(.*)$")
+    regex(
+        r"^\s*(?:vet: |ERROR: |\*\* \([\w.]+\) |# |rspec )?((?:[A-Za-z]:)?[^\s:()'\x22][^:()'\x22]*?\.?[\w]+):(\d+)(?::(\d+))?(?::| -)\s*(.*)$",
+    )
 });
 
 #[allow(clippy::expect_used)]

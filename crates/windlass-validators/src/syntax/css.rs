@@ -166,7 +166,8 @@ fn unbalanced(text: &str, tokens: &[Token]) -> Option<Flaw> {
                 Some((opening, _)) if partner(opening) == sign => {}
                 Some((opening, from)) => {
                     let (line, _) = super::place::place(text, from);
-                    let message = format!("`{sign}` where `{}` must close the `{opening}` of line {line}", partner(opening));
+                    let message =
+                        format!("`{sign}` where `{}` must close the `{opening}` of line {line}", partner(opening));
                     return Some(Flaw::at(text, token.from, message));
                 }
                 None => return Some(Flaw::at(text, token.from, format!("`{sign}` closes nothing"))),
@@ -250,7 +251,10 @@ impl Reader<'_> {
     }
 
     fn word(&self, at: usize) -> &str {
-        self.tokens.get(at).filter(|token| token.kind == Kind::Word).map_or("", |token| &self.text[token.from..token.to])
+        self.tokens
+            .get(at)
+            .filter(|token| token.kind == Kind::Word)
+            .map_or("", |token| &self.text[token.from..token.to])
     }
 
     /// What stands before a `{`.

@@ -103,7 +103,9 @@ fn without_comments(text: &str) -> String {
 pub(super) fn toml(text: &str) -> Result<Vec<Flaw>, NoAnswer> {
     match toml::from_str::<toml::Table>(text) {
         Ok(_) => Ok(Vec::new()),
-        Err(err) if err.message().contains("recursion limit") => Err(NoAnswer("it is nested too deep to be read".into())),
+        Err(err) if err.message().contains("recursion limit") => {
+            Err(NoAnswer("it is nested too deep to be read".into()))
+        }
         Err(err) => Ok(vec![Flaw::at(text, err.span().map_or(0, |span| span.start), err.message())]),
     }
 }

@@ -19,12 +19,11 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(20);
 pub(crate) struct NoAnswer(pub(crate) String);
 
 /// Runs a parser over a text of this depth.
-pub(crate) fn run<T: Send + 'static>(
-    depth: usize,
-    parse: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, NoAnswer> {
+pub(crate) fn run<T: Send + 'static>(depth: usize, parse: impl FnOnce() -> T + Send + 'static) -> Result<T, NoAnswer> {
     if depth > MAX_DEPTH {
-        return Err(NoAnswer(format!("it is nested about {depth} levels deep, more than the {MAX_DEPTH} that are read")));
+        return Err(NoAnswer(format!(
+            "it is nested about {depth} levels deep, more than the {MAX_DEPTH} that are read"
+        )));
     }
     let stack = BASE_STACK + depth * STACK_PER_LEVEL;
     let (send, answer) = mpsc::sync_channel(1);
@@ -53,8 +52,34 @@ pub(crate) enum Marks {
 
 /// Words after which a new line goes on with the same expression.
 const GO_ON: &[&str] = &[
-    "and", "as", "async", "await", "case", "catch", "delete", "do", "elif", "else", "extends", "finally", "for", "if",
-    "in", "instanceof", "is", "lambda", "new", "not", "of", "or", "return", "typeof", "void", "while", "with", "yield",
+    "and",
+    "as",
+    "async",
+    "await",
+    "case",
+    "catch",
+    "delete",
+    "do",
+    "elif",
+    "else",
+    "extends",
+    "finally",
+    "for",
+    "if",
+    "in",
+    "instanceof",
+    "is",
+    "lambda",
+    "new",
+    "not",
+    "of",
+    "or",
+    "return",
+    "typeof",
+    "void",
+    "while",
+    "with",
+    "yield",
 ];
 
 /// About as deep as a recursive parser goes on this text. What stands between two separators at one bracket level can
@@ -94,7 +119,8 @@ fn skipped(bytes: &[u8], marks: Marks, after_value: bool) -> Option<usize> {
         }
         bytes.len()
     };
-    let plain = |end: &[u8]| bytes.windows(end.len()).position(|found| found == end).map_or(bytes.len(), |at| at + end.len());
+    let plain =
+        |end: &[u8]| bytes.windows(end.len()).position(|found| found == end).map_or(bytes.len(), |at| at + end.len());
     match (marks, bytes) {
         (Marks::Python, [b'#', ..]) | (Marks::JavaScript, [b'/', b'/', ..]) => Some(plain(b"\n")),
         (Marks::JavaScript, [b'/', b'*', ..]) => Some(plain(b"*/")),
@@ -118,13 +144,23 @@ struct Scan<'a> {
     /// The code so far ends with a value, so that a line end may end the statement.
     value: bool,
     line_ended: bool,
+    /// A `;` was read and nothing since.
+    ended: bool,
 }
 
 impl Scan<'_> {
     /// One piece of code; gives where the next begins.
     fn code(&mut self, at: usize) -> usize {
         let byte = self.bytes[at];
+        let space = matches!(byte, b'\n' | b' ' | b'\t' | b'\r');
         let mut next = at + 1;
+        if self.ended && !space && byte != b';' {
+            // After `;` only `else` goes on with what was begun before, and a bracket that closes.
+            if !matches!(byte, b')' | b']' | b'}') && !self.bytes[at..].starts_with(b"else") {
+                self.here = 0;
+            }
+            self.ended = false;
+        }
         match byte {
             b'(' | b'[' | b'{' => {
                 self.here += 1;
@@ -140,15 +176,20 @@ impl Scan<'_> {
                 }
                 self.value = true;
             }
-            b',' | b';' => {
+            b',' => {
                 self.here = 0;
+                self.value = false;
+            }
+            b';' => {
+                self.ended = true;
                 self.value = false;
             }
             b'\n' => self.line_ended |= self.value,
             b' ' | b'\t' | b'\r' => {}
             _ if is_word(byte) => {
                 next += self.bytes[next..].iter().take_while(|byte| is_word(**byte)).count();
-                let goes_on = std::str::from_utf8(&self.bytes[at..next]).is_ok_and(|word| GO_ON.contains(&word));
+                let word = std::str::from_utf8(&self.bytes[at..next]).unwrap_or_default();
+                let goes_on = GO_ON.contains(&word);
                 if self.line_ended && !goes_on {
                     self.here = 0;
                 }
@@ -160,7 +201,7 @@ impl Scan<'_> {
                 self.value = false;
             }
         }
-        self.line_ended &= matches!(byte, b'\n' | b' ' | b'\t' | b'\r');
+        self.line_ended &= space;
         self.deepest = self.deepest.max(self.outer + self.here);
         next
     }

@@ -35,7 +35,9 @@ fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
     let mut flaws = Vec::new();
     match language {
         Language::Html => super::html::unclosed(text, root, &mut flaws),
-        Language::Bash => stray_words(text, root, "command_name", &["fi", "done", "esac", "then", "do", "else", "}"], &mut flaws),
+        Language::Bash => {
+            stray_words(text, root, "command_name", &["fi", "done", "esac", "then", "do", "else", "}"], &mut flaws)
+        }
         Language::Ruby => stray_words(text, root, "identifier", &["end", "else", "elsif", "when"], &mut flaws),
         _ => {}
     }
@@ -84,7 +86,8 @@ fn names_macro(line: &str, defined: &HashSet<&str>) -> bool {
         let end = word.rsplit('_').next().unwrap_or_default();
         let capitals = !end.is_empty() && end.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
         let whole = !word.contains(|c: char| c.is_ascii_lowercase());
-        defined.contains(word) || (capitals && (whole || word.contains('_')) && end.starts_with(|c: char| c.is_ascii_uppercase()))
+        defined.contains(word)
+            || (capitals && (whole || word.contains('_')) && end.starts_with(|c: char| c.is_ascii_uppercase()))
     })
 }
 
@@ -103,7 +106,8 @@ fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
     let mut parser = Parser::new();
     parser.set_language(&grammar.into()).map_err(|err| NoAnswer(format!("its grammar cannot be used: {err}")))?;
     let started = Instant::now();
-    let mut slow = |_: &_| if started.elapsed() > MAX_TIME / 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let mut slow =
+        |_: &_| if started.elapsed() > MAX_TIME / 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let bytes = text.as_bytes();
     let mut read = |at: usize, _| &bytes[at.min(bytes.len())..];
     let options = ParseOptions::new().progress_callback(&mut slow);
@@ -183,10 +187,7 @@ fn unreadable(text: &str, node: Node<'_>) -> Flaw {
 }
 
 fn has_plain_brackets(language: Language) -> bool {
-    matches!(
-        language,
-        Language::C | Language::Cpp | Language::CSharp | Language::Java | Language::Go | Language::Php
-    )
+    matches!(language, Language::C | Language::Cpp | Language::CSharp | Language::Java | Language::Go | Language::Php)
 }
 
 /// Where something cannot be read, brackets without a partner are the best explanation. They are taken as the grammar
@@ -205,7 +206,8 @@ fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
                     Some((opening, _)) if partner(opening) == kind => {}
                     Some((opening, from)) => {
                         let (line, _) = super::place::place(text, from);
-                        let message = format!("`{kind}` where `{}` must close the `{opening}` of line {line}", partner(opening));
+                        let message =
+                            format!("`{kind}` where `{}` must close the `{opening}` of line {line}", partner(opening));
                         flaws.push(Flaw::at(text, at, message));
                         return;
                     }

@@ -6,7 +6,8 @@ use std::collections::{HashMap, HashSet};
 
 use ruff_python_ast::visitor::{self, Visitor};
 use ruff_python_ast::{
-    self as ast, Comprehension, ExceptHandler, Expr, ExprContext, InterpolatedStringElement, ModModule, Parameters, Pattern, PythonVersion, Stmt,
+    self as ast, Comprehension, ExceptHandler, Expr, ExprContext, InterpolatedStringElement, ModModule, Parameters,
+    Pattern, PythonVersion, Stmt,
 };
 use ruff_python_parser::semantic_errors::{
     LazyImportContext, SemanticSyntaxChecker, SemanticSyntaxContext, SemanticSyntaxError,
@@ -320,7 +321,8 @@ impl SemanticSyntaxContext for Walk<'_> {
     fn has_nonlocal_binding(&self, name: &str) -> bool {
         let outer = self.scopes.iter().rev().skip(1);
         let mut functions = outer.filter(|scope| matches!(scope.kind, Kind::Function { .. } | Kind::Lambda));
-        functions.any(|scope| scope.parameters.contains(name) || scope.names.bound.contains(name)) || name == "__class__"
+        functions.any(|scope| scope.parameters.contains(name) || scope.names.bound.contains(name))
+            || name == "__class__"
     }
 
     fn in_async_context(&self) -> bool {

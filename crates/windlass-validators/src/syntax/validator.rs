@@ -258,7 +258,8 @@ fn without_old(text: &str, flaws: Vec<Flaw>, before: &str, old: &[Flaw]) -> Vec<
     }
     left.retain(|flaw| {
         let line = place::line_of(text, flaw.line).trim();
-        let alike = |known: &&str| known.len().max(line.len()) < 500 && strsim::normalized_levenshtein(known, line) >= ALIKE;
+        let alike =
+            |known: &&str| known.len().max(line.len()) < 500 && strsim::normalized_levenshtein(known, line) >= ALIKE;
         match old.iter().position(alike) {
             Some(at) => {
                 old.swap_remove(at);
@@ -269,3 +270,7 @@ fn without_old(text: &str, flaws: Vec<Flaw>, before: &str, old: &[Flaw]) -> Vec<
     });
     left
 }
+
+#[cfg(test)]
+#[path = "validator_tests.rs"]
+mod tests;
