@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use windlass_core::workspace::ProcessEnd::{self, Exited, Signalled, TimedOut};
 
 use super::*;

@@ -1,6 +1,7 @@
 //! Whether changed files can be read by the language they are written in. Exact parsers where there is one, so that
 //! their verdict blocks; grammars elsewhere, and then only what the change added counts. It runs no program.
 
+mod css;
 mod data;
 mod deep;
 mod grammar;
@@ -36,12 +37,33 @@ pub struct Project {
 }
 
 /// What a look at one text gave.
+///
+/// Where all flaws are doubtful there is no verdict either: see [`Checked::settled`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked {
     /// What is wrong; nothing when the list is empty.
     Flaws(Vec<Flaw>),
     /// It could not be established, for this reason.
     Unsure(String),
+}
+
+impl Checked {
+    /// The verdict on a text by itself: flaws that are all doubtful become the reason why there is none.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        match self {
+            Self::Flaws(flaws) if !flaws.is_empty() && flaws.iter().all(|flaw| flaw.doubtful) => {
+                Self::Unsure(doubts(&flaws))
+            }
+            said => said,
+        }
+    }
+}
+
+fn doubts(flaws: &[Flaw]) -> String {
+    let first = flaws.first().map(|flaw| format!(", the first at line {}: {}", flaw.line, flaw.message));
+    let first = first.unwrap_or_default();
+    format!("{} places beside macros or conditions of the preprocessor cannot be read{first}", flaws.len())
 }
 
 /// How the name of a file and its project change the reading.
@@ -133,6 +155,7 @@ fn judge(language: Language, text: String, options: Options, project_jsx: bool) 
         Language::JsonLines => Ok(data::json_lines(&text)),
         Language::Toml => deep::run(0, move || data::toml(&text))?,
         Language::Yaml => deep::run(0, move || data::yaml(&text)),
+        Language::Css => Ok(css::check(&text)),
         _ => deep::run(0, move || grammar::check(&text, language, options.header))?,
     }
 }

@@ -1,4 +1,5 @@
 //! A tree in memory and commands that answer as told, for the tests of this crate.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
 use std::path::Path;

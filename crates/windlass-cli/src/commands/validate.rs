@@ -77,7 +77,7 @@ fn judge(row: Row, bytes: &[u8]) -> Said {
             let name = row.name.unwrap_or_else(|| format!("row.{}", row.lang.trim().to_ascii_lowercase()));
             // A name can make it more precise, and only then is it asked.
             let precise = Language::of(&name, bytes).filter(|of| (language, *of) == (Language::Json, Language::Jsonc));
-            check(precise.unwrap_or(language), &name, bytes, &Project::default())
+            check(precise.unwrap_or(language), &name, bytes, &Project::default()).settled()
         }
         None => {
             let known: Vec<_> = Language::all().map(Language::name).collect();

@@ -19,4 +19,5 @@ mod sessions;
 mod terminal;
 mod transactions;
 mod trust;
+mod validate;
 mod wire;

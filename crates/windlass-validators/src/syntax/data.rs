@@ -46,11 +46,16 @@ fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
         "trailing characters" => " after the end of the value",
         _ => "",
     };
+<<<<<<< HEAD
     Flaw {
         line: number(err.line().max(1) + lines_before),
         column: number(column + 1),
         message: format!("{said}{hint}"),
     }
+=======
+    let (line, message) = (number(err.line().max(1) + lines_before), format!("{said}{hint}"));
+    Flaw { line, column: number(column + 1), message, doubtful: false }
+>>>>>>> slice-val
 }
 
 fn without_comments(text: &str) -> String {
@@ -61,12 +66,13 @@ fn without_comments(text: &str) -> String {
             *byte = b' ';
         }
     };
-    let mut comma = None;
+    // A comma that follows a value, and nothing but a closing bracket follows it.
+    let (mut comma, mut value) = (None, false);
     let mut at = 0;
     while at < bytes.len() {
         match bytes[at] {
             b'"' => {
-                comma = None;
+                (comma, value) = (None, true);
                 at += 1;
                 while at < bytes.len() && !matches!(bytes[at], b'"' | b'\n') {
                     at += if bytes[at] == b'\\' { 2 } else { 1 };
@@ -86,14 +92,15 @@ fn without_comments(text: &str) -> String {
                 at = end;
                 continue;
             }
-            b',' => comma = Some(at),
+            b',' => (comma, value) = (value.then_some(at), false),
             b']' | b'}' => {
                 if let Some(comma) = comma.take() {
                     out[comma] = b' ';
                 }
+                value = true;
             }
             byte if byte.is_ascii_whitespace() => {}
-            _ => comma = None,
+            byte => (comma, value) = (None, !matches!(byte, b'[' | b'{' | b':')),
         }
         at += 1;
     }
@@ -111,14 +118,31 @@ pub(super) fn toml(text: &str) -> Result<Vec<Flaw>, NoAnswer> {
     }
 }
 
-/// YAML, all documents of a stream.
+/// How many closing brackets that stand too far left are forgiven.
+const MAX_FORGIVEN: usize = 500;
+
+/// YAML, all documents of a stream. A closing bracket at the indentation of its key is against the letter of the
+/// specification and taken by every reader in use, so it is taken here: it is moved to the right, and read again.
 pub(super) fn yaml(text: &str) -> Vec<Flaw> {
-    for event in saphyr_parser::Parser::new_from_str(text) {
-        let Err(err) = event else { continue };
-        let mark = err.marker();
-        let (last, _) = place(text, text.len());
-        let line = number(mark.line()).clamp(1, last);
-        return vec![Flaw { line, column: number(mark.col() + 1), message: one_line(err.info()) }];
+    let mut moved = text.to_owned();
+    for _ in 0..MAX_FORGIVEN {
+        let Some(flaw) = first_of_yaml(&moved) else { return Vec::new() };
+        let start: usize = moved.split_inclusive('\n').take(flaw.line.saturating_sub(1) as usize).map(str::len).sum();
+        let line = moved[start..].trim_start_matches(' ');
+        let forgiven = flaw.message.contains("indentation") && line.starts_with([']', '}']);
+        // Moved once already: then it was something else.
+        if !forgiven || moved[start..].len() - line.len() > 200 {
+            return first_of_yaml(text).into_iter().collect();
+        }
+        moved.insert_str(start, &" ".repeat(201));
     }
-    Vec::new()
+    first_of_yaml(text).into_iter().collect()
+}
+
+fn first_of_yaml(text: &str) -> Option<Flaw> {
+    let err = saphyr_parser::Parser::new_from_str(text).find_map(Result::err)?;
+    let mark = err.marker();
+    let (last, _) = place(text, text.len());
+    let line = number(mark.line()).clamp(1, last);
+    Some(Flaw { line, column: number(mark.col() + 1), message: one_line(err.info()), doubtful: false })
 }

@@ -144,13 +144,23 @@ struct Scan<'a> {
     /// The code so far ends with a value, so that a line end may end the statement.
     value: bool,
     line_ended: bool,
+    /// A `;` was read and nothing since.
+    ended: bool,
 }
 
 impl Scan<'_> {
     /// One piece of code; gives where the next begins.
     fn code(&mut self, at: usize) -> usize {
         let byte = self.bytes[at];
+        let space = matches!(byte, b'\n' | b' ' | b'\t' | b'\r');
         let mut next = at + 1;
+        if self.ended && !space && byte != b';' {
+            // After `;` only `else` goes on with what was begun before, and a bracket that closes.
+            if !matches!(byte, b')' | b']' | b'}') && !self.bytes[at..].starts_with(b"else") {
+                self.here = 0;
+            }
+            self.ended = false;
+        }
         match byte {
             b'(' | b'[' | b'{' => {
                 self.here += 1;
@@ -166,15 +176,20 @@ impl Scan<'_> {
                 }
                 self.value = true;
             }
-            b',' | b';' => {
+            b',' => {
                 self.here = 0;
+                self.value = false;
+            }
+            b';' => {
+                self.ended = true;
                 self.value = false;
             }
             b'\n' => self.line_ended |= self.value,
             b' ' | b'\t' | b'\r' => {}
             _ if is_word(byte) => {
                 next += self.bytes[next..].iter().take_while(|byte| is_word(**byte)).count();
-                let goes_on = std::str::from_utf8(&self.bytes[at..next]).is_ok_and(|word| GO_ON.contains(&word));
+                let word = std::str::from_utf8(&self.bytes[at..next]).unwrap_or_default();
+                let goes_on = GO_ON.contains(&word);
                 if self.line_ended && !goes_on {
                     self.here = 0;
                 }
@@ -186,7 +201,7 @@ impl Scan<'_> {
                 self.value = false;
             }
         }
-        self.line_ended &= matches!(byte, b'\n' | b' ' | b'\t' | b'\r');
+        self.line_ended &= space;
         self.deepest = self.deepest.max(self.outer + self.here);
         next
     }

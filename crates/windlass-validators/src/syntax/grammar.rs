@@ -1,6 +1,7 @@
 //! The languages that are read by a grammar made for editors. It takes more than the language does and may not know
 //! its newest syntax, so whoever asks compares with what was there before.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -32,8 +33,13 @@ fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
     let tree = parse(text, language)?;
     let root = tree.root_node();
     let mut flaws = Vec::new();
-    if language == Language::Html {
-        super::html::unclosed(text, root, &mut flaws);
+    match language {
+        Language::Html => super::html::unclosed(text, root, &mut flaws),
+        Language::Bash => {
+            stray_words(text, root, "command_name", &["fi", "done", "esac", "then", "do", "else", "}"], &mut flaws)
+        }
+        Language::Ruby => stray_words(text, root, "identifier", &["end", "else", "elsif", "when"], &mut flaws),
+        _ => {}
     }
     if root.has_error() {
         errors(text, root, &mut flaws);
@@ -44,7 +50,45 @@ fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
     flaws.sort_by_key(|flaw| (flaw.line, flaw.column));
     flaws.dedup_by_key(|flaw| (flaw.line, flaw.column));
     flaws.truncate(MAX_FLAWS);
+    if matches!(language, Language::C | Language::Cpp) {
+        doubt_macros(text, &mut flaws);
+    }
     Ok(flaws)
+}
+
+/// What a macro stands for is not known to a grammar, and which branch of a condition counts neither. An error beside
+/// one may be none.
+fn doubt_macros(text: &str, flaws: &mut [Flaw]) {
+    let lines: Vec<&str> = text.lines().collect();
+    let conditions = lines.iter().any(|line| line.trim_start().starts_with("#if"));
+    let defined: HashSet<&str> = lines.iter().filter_map(|line| defines(line)).collect();
+    let macros: Vec<bool> = lines.iter().map(|line| names_macro(line, &defined)).collect();
+    for flaw in flaws {
+        let at = flaw.line.saturating_sub(1) as usize;
+        let near = (at.saturating_sub(1)..=at + 1).any(|at| macros.get(at) == Some(&true));
+        let wide = flaw.message.starts_with("this part cannot be read") && macros.contains(&true);
+        flaw.doubtful = conditions || near || wide;
+    }
+}
+
+/// The name of `#define NAME …`.
+fn defines(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("define")?.trim_start();
+    rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
+}
+
+/// Whether a line uses a macro: one that the file defines, or a name that ends in capitals and is no constant of the
+/// library.
+fn names_macro(line: &str, defined: &HashSet<&str>) -> bool {
+    const LIBRARY: &[&str] = &["NULL", "EOF", "FILE", "TRUE", "FALSE", "DIR", "BOOL"];
+    let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.len() > 2 && !LIBRARY.contains(word)).any(|word| {
+        let end = word.rsplit('_').next().unwrap_or_default();
+        let capitals = !end.is_empty() && end.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
+        let whole = !word.contains(|c: char| c.is_ascii_lowercase());
+        defined.contains(word)
+            || (capitals && (whole || word.contains('_')) && end.starts_with(|c: char| c.is_ascii_uppercase()))
+    })
 }
 
 fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
@@ -57,7 +101,6 @@ fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
         Language::Ruby => tree_sitter_ruby::LANGUAGE,
         Language::Php => tree_sitter_php::LANGUAGE_PHP,
         Language::Html => tree_sitter_html::LANGUAGE,
-        Language::Css => tree_sitter_css::LANGUAGE,
         _ => tree_sitter_bash::LANGUAGE,
     };
     let mut parser = Parser::new();
@@ -87,6 +130,22 @@ fn errors(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
             into = false;
         }
         if flaws.len() > MAX_FLAWS || !next(&mut cursor, into) {
+            return;
+        }
+    }
+}
+
+/// Words that end or part something, where the grammar takes them for a name.
+fn stray_words(text: &str, root: Node<'_>, kind: &str, words: &[&str], flaws: &mut Vec<Flaw>) {
+    let mut cursor = root.walk();
+    loop {
+        let node = cursor.node();
+        if node.kind() == kind
+            && let Some(word) = text.get(node.byte_range()).filter(|word| words.contains(word))
+        {
+            flaws.push(Flaw::at(text, node.start_byte(), format!("`{word}` belongs to nothing that was begun")));
+        }
+        if flaws.len() > MAX_FLAWS || !next(&mut cursor, true) {
             return;
         }
     }
@@ -128,10 +187,7 @@ fn unreadable(text: &str, node: Node<'_>) -> Flaw {
 }
 
 fn has_plain_brackets(language: Language) -> bool {
-    matches!(
-        language,
-        Language::C | Language::Cpp | Language::CSharp | Language::Java | Language::Go | Language::Css | Language::Php
-    )
+    matches!(language, Language::C | Language::Cpp | Language::CSharp | Language::Java | Language::Go | Language::Php)
 }
 
 /// Where something cannot be read, brackets without a partner are the best explanation. They are taken as the grammar

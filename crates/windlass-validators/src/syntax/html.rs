@@ -35,7 +35,7 @@ pub(super) fn unclosed(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
 
 fn open_element(text: &str, element: Node<'_>) -> Option<Flaw> {
     let start = element.child(0).filter(|child| child.kind() == "start_tag")?;
-    let last = element.child(u32::try_from(element.child_count()).ok()?.checked_sub(1)?)?;
+    let last = element.child(element.child_count().checked_sub(1)?)?;
     if last.kind() == "end_tag" && !last.is_missing() && !last.byte_range().is_empty() {
         return None;
     }

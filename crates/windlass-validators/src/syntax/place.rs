@@ -9,6 +9,8 @@ pub struct Flaw {
     pub column: u32,
     /// What is wrong, in one line.
     pub message: String,
+    /// It may be the reader's fault: a macro that hides what is really there.
+    pub doubtful: bool,
 }
 
 /// The longest message.
@@ -18,7 +20,7 @@ impl Flaw {
     /// At a byte offset of a text.
     pub(crate) fn at(text: &str, offset: usize, message: impl AsRef<str>) -> Self {
         let (line, column) = place(text, offset);
-        Self { line, column, message: one_line(message.as_ref()) }
+        Self { line, column, message: one_line(message.as_ref()), doubtful: false }
     }
 }
 

@@ -2,7 +2,8 @@
 //! limits on nesting are kept, so that what is said here is what the interpreter would say.
 
 use ruff_python_ast::PythonVersion;
-use ruff_python_parser::{Mode, ParseOptions, UnsupportedSyntaxErrorKind, parse_unchecked};
+use ruff_python_ast::token::TokenKind;
+use ruff_python_parser::{Mode, ParseOptions, Parsed, UnsupportedSyntaxErrorKind, parse_unchecked};
 use ruff_text_size::Ranged;
 
 use super::Options;
@@ -40,8 +41,14 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
     for err in parsed.unsupported_syntax_errors().iter().filter(|err| mistaken(err.kind)) {
         flaws.push(Flaw::at(text, err.range.start().to_usize(), err.to_string()));
     }
-    if let Some(at) = too_many_brackets(&parsed) {
+    let brackets = Brackets::of(&parsed);
+    if let Some(at) = brackets.too_deep {
         flaws.push(Flaw::at(text, at, format!("more than {MAX_BRACKETS} nested brackets: Python refuses it")));
+    }
+    if let Some((sign, at)) = brackets.open.filter(|_| !flaws.is_empty()) {
+        // The end of the file is where it was noticed, not where it is.
+        flaws.retain(|flaw| !flaw.message.starts_with("unexpected EOF"));
+        flaws.push(Flaw::at(text, at, format!("`{sign}` was never closed")));
     }
     if flaws.is_empty() {
         flaws.extend(mixed_tabs(text, &parsed));
@@ -56,25 +63,34 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
     flaws
 }
 
-fn too_many_brackets<T>(parsed: &ruff_python_parser::Parsed<T>) -> Option<usize> {
-    use ruff_python_ast::token::TokenKind;
-    let mut depth = 0_usize;
-    for token in parsed.tokens() {
-        match token.kind() {
-            TokenKind::Lpar | TokenKind::Lsqb | TokenKind::Lbrace => depth += 1,
-            TokenKind::Rpar | TokenKind::Rsqb | TokenKind::Rbrace => depth = depth.saturating_sub(1),
-            _ => {}
+/// Where brackets go too deep, and the last one that is open at the end.
+struct Brackets {
+    too_deep: Option<usize>,
+    open: Option<(char, usize)>,
+}
+
+impl Brackets {
+    fn of<T>(parsed: &Parsed<T>) -> Self {
+        let (mut open, mut too_deep) = (Vec::new(), None);
+        for token in parsed.tokens() {
+            let at = token.start().to_usize();
+            match token.kind() {
+                TokenKind::Lpar => open.push(('(', at)),
+                TokenKind::Lsqb => open.push(('[', at)),
+                TokenKind::Lbrace => open.push(('{', at)),
+                TokenKind::Rpar | TokenKind::Rsqb | TokenKind::Rbrace => drop(open.pop()),
+                _ => {}
+            }
+            if open.len() > MAX_BRACKETS {
+                too_deep.get_or_insert(at);
+            }
         }
-        if depth > MAX_BRACKETS {
-            return Some(token.start().to_usize());
-        }
+        Self { too_deep, open: open.pop() }
     }
-    None
 }
 
 /// Indentation that means one thing with tabs of eight columns and another with tabs of one is refused.
-fn mixed_tabs<T>(text: &str, parsed: &ruff_python_parser::Parsed<T>) -> Option<Flaw> {
-    use ruff_python_ast::token::TokenKind;
+fn mixed_tabs<T>(text: &str, parsed: &Parsed<T>) -> Option<Flaw> {
     let mut open = vec![(0_usize, 0_usize)];
     let mut line_begins = true;
     for token in parsed.tokens() {

@@ -25,7 +25,8 @@ fn flaw(text: &str, err: &syn::Error) -> Flaw {
         }
         other => other.to_owned(),
     };
-    Flaw { line, column: super::place::number(start.column + 1), message: super::place::one_line(&message) }
+    let column = super::place::number(start.column + 1);
+    Flaw { line, column, message: super::place::one_line(&message), doubtful: false }
 }
 
 /// How deep its parser goes: every piece between two separators may be one more level.

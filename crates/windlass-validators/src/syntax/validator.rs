@@ -149,7 +149,10 @@ impl Look {
             }
         };
         let (text, before) = (String::from_utf8_lossy(bytes), String::from_utf8_lossy(&before));
-        self.fail(&change.path, without_old(&text, flaws, &before, &old));
+        match Checked::Flaws(without_old(&text, flaws, &before, &old)).settled() {
+            Checked::Flaws(flaws) => self.fail(&change.path, flaws),
+            Checked::Unsure(why) => self.unsure(&change.path, &why),
+        }
     }
 
     fn fail(&mut self, path: &str, flaws: Vec<Flaw>) {
@@ -267,3 +270,7 @@ fn without_old(text: &str, flaws: Vec<Flaw>, before: &str, old: &[Flaw]) -> Vec<
     });
     left
 }
+
+#[cfg(test)]
+#[path = "validator_tests.rs"]
+mod tests;
