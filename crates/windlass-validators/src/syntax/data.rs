@@ -46,16 +46,8 @@ fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
         "trailing characters" => " after the end of the value",
         _ => "",
     };
-<<<<<<< HEAD
-    Flaw {
-        line: number(err.line().max(1) + lines_before),
-        column: number(column + 1),
-        message: format!("{said}{hint}"),
-    }
-=======
     let (line, message) = (number(err.line().max(1) + lines_before), format!("{said}{hint}"));
     Flaw { line, column: number(column + 1), message, doubtful: false }
->>>>>>> slice-val
 }
 
 fn without_comments(text: &str) -> String {
