@@ -78,11 +78,15 @@ fn a_session_goes_on_where_it_was() {
 #[test]
 fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
     let place = Place::new();
-    let script = place.script(
-        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch started; sleep 20\", timeout_s = 20 } }]\n",
-    );
+    let script =
+        place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sleep 20\", timeout_s = 20 } }]\n");
     let mut child = place.command(&["run", "--in-place", "--yes", "--script", &script, "go"]).spawn().unwrap();
-    wait_until(|| place.work().join("started").exists());
+    let started = || {
+        place.sessions().first().is_some_and(|session| {
+            std::fs::read_to_string(session.join("events.jsonl")).is_ok_and(|log| log.contains("command_started"))
+        })
+    };
+    wait_until(started);
     child.kill().unwrap();
     child.wait().unwrap();
     let before = place.log();

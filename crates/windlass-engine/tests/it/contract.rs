@@ -296,7 +296,7 @@ async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
 
 #[tokio::test]
 async fn a_landing_that_fails_keeps_the_copy() {
-    let mut lab = isolated(1, "a.rs");
+    let lab = isolated(1, "a.rs");
     let message = "a.rs was changed".to_owned();
     lab.workspaces.tree().refuses = Some(WorkspaceError { kind: WorkspaceErrorKind::Conflict, message });
     let ran = lab.run().await;
