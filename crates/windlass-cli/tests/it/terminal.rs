@@ -128,7 +128,9 @@ fn what_was_typed_before_a_question_does_not_answer_it() {
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch began; while ! test -e typed; do true; done\" } }]\n\
          [[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch unseen\" } }]\n[[step]]\ntext = \"end\"\n",
     );
-    let mut terminal = Terminal::start(&place, &["run", "--in-place", "--script", &script, "go"]);
+    // Without a sandbox: what a command in one writes is seen only when it has ended.
+    let args = ["run", "--in-place", "--sandbox", "full", "--script", &script, "go"];
+    let mut terminal = Terminal::start(&place, &args);
     terminal.expect("if you like: ");
     terminal.type_in("y\r");
     wait_until(|| place.work().join("began").exists());
