@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Undo(UndoArgs),
     /// Do again what was taken back last
     Redo(RedoArgs),
+    /// Play a session back from its log; nothing is run
+    Replay(ReplayArgs),
     /// List, show, export and delete sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
@@ -229,6 +231,17 @@ pub(crate) struct UndoArgs {
     pub(crate) to: Option<u64>,
     #[command(flatten)]
     pub(crate) how: TakeBackArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Which session
+    pub(crate) session: String,
+    /// Only this run
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ mod doctor;
 mod kept;
 mod models;
 mod policy;
+mod replay;
 mod sandbox;
 mod sessions;
 mod tools;
@@ -36,6 +37,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Discard(args) => kept::discard(&args),
         Command::Undo(args) => undo::undo(&args),
         Command::Redo(args) => undo::redo(&args.how),
+        Command::Replay(args) => replay::run(&args),
         Command::Sessions(command) => sessions::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),

@@ -9,8 +9,10 @@ use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
 use windlass_core::workspace::Isolation;
 
-use super::block_on;
-use crate::args::{AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs};
+use super::{block_on, replay, undo};
+use crate::args::{
+    AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs,
+};
 use crate::exit;
 use crate::failure::Failure;
 use crate::session_run::{Desk, Opening, Which, finish, prepare};
@@ -26,21 +28,15 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     std::fs::write(&script, include_str!("../demo/script.toml"))?;
     let project = folder.path.join("project");
     make_project(&project)?;
-    let agent = AgentArgs {
-        script: Some(script),
-        cd: Some(project.clone()),
-        yes: true,
-        approval: Some("edit".into()),
-        ..AgentArgs::default()
-    };
-    let limits = LimitArgs::default();
+    let agent = AgentArgs { script: Some(script), cd: Some(project.clone()), ..AgentArgs::default() };
+    let contract = ContractArgs { validate: vec!["bash test.sh".into()], ..ContractArgs::default() };
     let text = args.output.format() == Format::Text && !args.output.quiet;
     if text {
         say!("a small repository with a failing test: {}", project.display());
-        say!("prompt: {PROMPT}\n");
+        say!("prompt: {PROMPT}");
+        say!("nothing reaches the repository before `bash test.sh` passes on exactly what would land\n");
     }
-    let ready = prepare(&agent, &limits)?;
-    let contract = ContractArgs { validate: vec!["bash test.sh".into()], ..ContractArgs::default() };
+    let ready = prepare(&agent, &LimitArgs::default())?;
     let opening = Opening {
         agent: &agent,
         output: &args.output,
@@ -57,18 +53,42 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         Ok((outcome, code, desk.session.id().to_string()))
     })?;
     if text && outcome == Some(Outcome::Completed) {
-        // Started by cargo, the program is not on the path yet.
-        let windlass = if std::env::var_os("CARGO").is_some() { "cargo run --" } else { "windlass" };
-        say!("\nwhat to try next:");
-        say!("  {windlass} sessions show {session}      every event of what you just saw");
-        say!("  {windlass} sessions export {session}    the log itself, as JSON lines");
-        say!("  export ANTHROPIC_API_KEY=…              then, in a repository of yours:");
-        say!("  windlass run --in-place \"fix the failing test\"");
+        take_back_and_forth(&project, &session)?;
+        what_next(&session);
     }
     if args.keep {
         say!("kept: {}", folder.path.display());
     }
     Ok(code)
+}
+
+/// Undo, redo and a replay, each as a person would type it.
+fn take_back_and_forth(project: &Path, session: &str) -> Result<(), Failure> {
+    let how = || TakeBackArgs {
+        session: Some(session.to_owned()),
+        preview: false,
+        partly: false,
+        json: false,
+        cd: Some(project.to_owned()),
+    };
+    say!("\n$ windlass undo");
+    undo::undo(&UndoArgs { run: None, call: None, to: None, how: how() })?;
+    say!("\n$ windlass redo");
+    undo::redo(&how())?;
+    say!("\n$ windlass replay {session} --quiet");
+    let output = OutputArgs { quiet: true, ..OutputArgs::default() };
+    replay::run(&ReplayArgs { session: session.to_owned(), run: None, output })?;
+    Ok(())
+}
+
+fn what_next(session: &str) {
+    // Started by cargo, the program is not on the path yet.
+    let windlass = if std::env::var_os("CARGO").is_some() { "cargo run --" } else { "windlass" };
+    say!("\nwhat to try next:");
+    say!("  {windlass} sessions show {session}      every event of what you just saw");
+    say!("  {windlass} sessions export {session}    the log itself, as JSON lines");
+    say!("  export ANTHROPIC_API_KEY=…              then, in a repository of yours:");
+    say!("  windlass run \"fix the failing test\"");
 }
 
 /// A git repository with one commit, as a user would have it.
