@@ -138,6 +138,15 @@ fn failing(what: &'static str, errno: Errno) -> Disk {
     Disk::watched(Box::new(move |_, call| if call == what { Err(errno) } else { Ok(()) }))
 }
 
+/// The process is dead from the first call of a kind on.
+fn dead_from(what: &'static str) -> Disk {
+    let dead = std::cell::Cell::new(false);
+    Disk::watched(Box::new(move |_, call| {
+        dead.set(dead.get() || call == what);
+        if dead.get() { Err(Errno::IO) } else { Ok(()) }
+    }))
+}
+
 #[test]
 fn a_machine_that_refuses_says_why() {
     let put = || swap("dir/x", Image::Absent, new());
@@ -282,6 +291,21 @@ fn recovery_goes_on_where_it_can_and_says_what_it_did() {
 }
 
 #[test]
+fn a_tree_whose_own_path_is_not_utf8_is_recovered_too() {
+    let scene = Scene::new();
+    let tree = scene.dir.path().join(OsStr::from_bytes(b"odd-\xff"));
+    std::fs::create_dir(&tree).unwrap();
+    scene.contents.put_bytes(b"new\n").unwrap();
+    let swaps = [swap("x", Image::Absent, new())];
+    let root = Root::open(&tree).unwrap();
+    let dead = dead_from("rename_new");
+    land_through(&dead, &root, &swaps, &scene.contents, &scene.contents, &scene.journal()).unwrap_err();
+    let found = recover(&scene.journal(), &scene.contents).unwrap().unwrap();
+    assert_eq!((found.root, found.landed), (tree.clone(), true));
+    assert_eq!(std::fs::read_to_string(tree.join("x")).unwrap(), "new\n");
+}
+
+#[test]
 fn old_bytes_that_have_no_place_stay_in_the_staging_directory_when_the_store_is_full() {
     let scene = Scene::with_cap(12);
     dead_in_the_middle(&scene);
@@ -364,11 +388,7 @@ fn land_on_mounts(tree: &Path) {
     ];
     let (root, journal) = (Root::open(tree).unwrap(), above.join("journal"));
     // It dies before the last path, which is new, and recovery brings that one too.
-    let dead = std::cell::Cell::new(false);
-    let disk = Disk::watched(Box::new(move |_, what| {
-        dead.set(dead.get() || what == "rename_new");
-        if dead.get() { Err(Errno::IO) } else { Ok(()) }
-    }));
+    let disk = dead_from("rename_new");
     land_through(&disk, &root, &swaps, &contents, &contents, &journal).unwrap_err();
     for place in ["", "mnt", "bound"] {
         let names = std::fs::read_dir(tree.join(place)).unwrap().map(|entry| entry.unwrap().file_name());
