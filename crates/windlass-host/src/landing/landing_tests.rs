@@ -79,6 +79,17 @@ fn a_tree_that_is_not_as_it_was_is_refused_with_the_reason() {
 }
 
 #[test]
+fn an_edit_of_the_same_size_and_time_is_seen() {
+    let scene = small();
+    let (path, before) = (scene.tree().join("file"), look(&scene.root(), "file").unwrap());
+    let time = path.metadata().unwrap().modified().unwrap();
+    std::fs::write(&path, "odl\n").unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    assert_ne!(look(&scene.root(), "file").unwrap(), before);
+    check_refused(&scene, &Disk::default(), swap("file", before, new()), "it was changed meanwhile");
+}
+
+#[test]
 fn a_pipe_in_the_way_is_refused_without_waiting_for_it() {
     let scene = small();
     let err = landed(&scene, &[swap("pipe", Image::Absent, new())]).unwrap_err();
