@@ -146,6 +146,8 @@ impl Halt {
     fn into_error(self, mut left: Vec<String>) -> LandError {
         match self {
             Self::Conflict(refused) => {
+                left.sort_unstable();
+                left.dedup();
                 left.retain(|path| refused.iter().all(|it| it.path != *path));
                 LandError::Conflict { refused, left }
             }

@@ -65,25 +65,38 @@ impl Work<'_> {
 
     /// Something of somebody's is in our hands.
     fn give_back(&self, at: usize, places: &Places, back: &mut Back) -> Result<(), FileError> {
-        let (swap, stage) = self.at(at)?;
-        let ours = places.target.is(&swap.after) || places.target.is(&swap.before);
-        if !places.displaced_in_new(swap) {
-            back.left.push(swap.path.clone());
-            self.put(at, &old_name(at), back)?;
-            return Ok(());
-        }
+        let (swap, _) = self.at(at)?;
         back.left.push(swap.path.clone());
-        let spot = if ours && !places.target.is(&Image::Absent) { self.spot(swap)? } else { None };
-        let exchanged = match spot {
-            Some((dir, name)) => there(self.disk.exchange(stage, &new_name(at), dir.as_fd(), &name)),
-            None => Ok(false),
-        };
-        if !exchanged.map_err(|errno| failed(swap, errno))? {
+        if !places.displaced_in_new(swap) {
+            return self.put(at, &old_name(at), back).map(|_| ());
+        }
+        let ours = places.target.is(&swap.after) || places.target.is(&swap.before);
+        if !ours || places.target.is(&Image::Absent) || !self.exchange_back(at, back)? {
             self.put(at, &new_name(at), back)?;
-        } else if places.target.is(&swap.before) {
-            self.rescue(at, &new_name(at), back)?;
         }
         if places.displaced_in_old() { self.rescue(at, &old_name(at), back) } else { Ok(()) }
+    }
+
+    /// Exchanges somebody's file for ours at its path. Says whether there was something to exchange with.
+    fn exchange_back(&self, at: usize, back: &mut Back) -> Result<bool, FileError> {
+        let (swap, stage) = self.at(at)?;
+        let new = new_name(at);
+        let Some((dir, name)) = self.spot(swap)? else { return Ok(false) };
+        let exchange =
+            || there(self.disk.exchange(stage, &new, dir.as_fd(), &name)).map_err(|errno| failed(swap, errno));
+        if !exchange()? {
+            return Ok(false);
+        }
+        let out = see_at(self.disk, stage, &new, &swap.path)?;
+        if out.is(&swap.after) {
+            return Ok(true);
+        }
+        // What came out is what was there before, or what somebody wrote in this very moment, which is the newer.
+        if !out.is(&swap.before) {
+            exchange()?;
+        }
+        self.rescue(at, &new, back)?;
+        Ok(true)
     }
 
     /// A path that was not there: what we put there goes, and nothing else does.

@@ -399,6 +399,24 @@ fn two_things_that_somebody_does_are_both_there_afterwards() {
 }
 
 #[test]
+fn of_two_writes_to_one_path_the_later_is_there_and_the_earlier_is_kept() {
+    let (scene, swaps, _) = doomed();
+    let (path, exchanged) = (scene.tree().join("changed"), Cell::new(0));
+    // The first comes before the exchange, the second before it is exchanged back.
+    let disk = Disk::watched(Box::new(move |_, what| {
+        exchanged.set(exchanged.get() + u32::from(what == "exchange"));
+        if what == "exchange" && exchanged.get() <= 2 {
+            std::fs::write(&path, format!("mine {}\n", exchanged.get())).unwrap();
+        }
+        Ok(())
+    }));
+    let Err(LandError::Conflict { refused, left }) = landed(&scene, &swaps, &disk) else { panic!("it landed") };
+    assert_eq!((refused[0].path.as_str(), left.len()), ("changed", 1));
+    assert_eq!(std::fs::read_to_string(scene.tree().join("changed")).unwrap(), "mine 2\n");
+    assert_eq!(std::fs::read_to_string(scene.tree().join(&left[0]).join("1.new")).unwrap(), "mine 1\n");
+}
+
+#[test]
 fn what_is_written_through_an_open_handle_before_it_is_kept_stops_the_landing() {
     let (scene, swaps) = scene();
     let old = tree_of(&scene.tree());

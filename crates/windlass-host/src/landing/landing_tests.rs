@@ -79,6 +79,17 @@ fn a_tree_that_is_not_as_it_was_is_refused_with_the_reason() {
 }
 
 #[test]
+fn an_edit_of_the_same_size_and_time_is_seen() {
+    let scene = small();
+    let (path, before) = (scene.tree().join("file"), look(&scene.root(), "file").unwrap());
+    let time = path.metadata().unwrap().modified().unwrap();
+    std::fs::write(&path, "odl\n").unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    assert_ne!(look(&scene.root(), "file").unwrap(), before);
+    check_refused(&scene, &Disk::default(), swap("file", before, new()), "it was changed meanwhile");
+}
+
+#[test]
 fn a_pipe_in_the_way_is_refused_without_waiting_for_it() {
     let scene = small();
     let err = landed(&scene, &[swap("pipe", Image::Absent, new())]).unwrap_err();
@@ -136,6 +147,15 @@ fn a_link_whose_target_is_not_utf8_is_named() {
 /// The n-th call of a kind fails.
 fn failing(what: &'static str, errno: Errno) -> Disk {
     Disk::watched(Box::new(move |_, call| if call == what { Err(errno) } else { Ok(()) }))
+}
+
+/// The process is dead from the first call of a kind on.
+fn dead_from(what: &'static str) -> Disk {
+    let dead = std::cell::Cell::new(false);
+    Disk::watched(Box::new(move |_, call| {
+        dead.set(dead.get() || call == what);
+        if dead.get() { Err(Errno::IO) } else { Ok(()) }
+    }))
 }
 
 #[test]
@@ -282,6 +302,21 @@ fn recovery_goes_on_where_it_can_and_says_what_it_did() {
 }
 
 #[test]
+fn a_tree_whose_own_path_is_not_utf8_is_recovered_too() {
+    let scene = Scene::new();
+    let tree = scene.dir.path().join(OsStr::from_bytes(b"odd-\xff"));
+    std::fs::create_dir(&tree).unwrap();
+    scene.contents.put_bytes(b"new\n").unwrap();
+    let swaps = [swap("x", Image::Absent, new())];
+    let root = Root::open(&tree).unwrap();
+    let dead = dead_from("rename_new");
+    land_through(&dead, &root, &swaps, &scene.contents, &scene.contents, &scene.journal()).unwrap_err();
+    let found = recover(&scene.journal(), &scene.contents).unwrap().unwrap();
+    assert_eq!((found.root, found.landed), (tree.clone(), true));
+    assert_eq!(std::fs::read_to_string(tree.join("x")).unwrap(), "new\n");
+}
+
+#[test]
 fn old_bytes_that_have_no_place_stay_in_the_staging_directory_when_the_store_is_full() {
     let scene = Scene::with_cap(12);
     dead_in_the_middle(&scene);
@@ -364,11 +399,7 @@ fn land_on_mounts(tree: &Path) {
     ];
     let (root, journal) = (Root::open(tree).unwrap(), above.join("journal"));
     // It dies before the last path, which is new, and recovery brings that one too.
-    let dead = std::cell::Cell::new(false);
-    let disk = Disk::watched(Box::new(move |_, what| {
-        dead.set(dead.get() || what == "rename_new");
-        if dead.get() { Err(Errno::IO) } else { Ok(()) }
-    }));
+    let disk = dead_from("rename_new");
     land_through(&disk, &root, &swaps, &contents, &contents, &journal).unwrap_err();
     for place in ["", "mnt", "bound"] {
         let names = std::fs::read_dir(tree.join(place)).unwrap().map(|entry| entry.unwrap().file_name());

@@ -164,7 +164,7 @@ impl<'a> Work<'a> {
         Ok(matches!((target, new), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)))
     }
 
-    /// Swaps every path that `ready` does not count as swapped already.
+    /// Swaps every path that is not swapped yet, as `standing` tells.
     pub(super) fn forward(&self, standing: impl Fn(usize) -> Result<Standing, FileError>) -> Result<(), Halt> {
         let (deletes, replaced, new) = self.groups();
         let step = |at: usize| match standing(at)? {
