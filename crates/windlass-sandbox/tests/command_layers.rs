@@ -162,6 +162,23 @@ fn protected_names_are_free_in_a_layer_and_hidden_ones_are_not() {
 }
 
 #[test]
+fn protected_names_outside_of_the_workspace_hold_over_a_layer_too() {
+    let mut lab = Lab::new();
+    let out = lab.base.join("out");
+    fs::write(out.join("config"), "mine\n").unwrap();
+    for name in ["config", "hooks"] {
+        lab.spec.protect.push(Protected { base: out.clone(), name: name.into(), how: Protection::Frozen });
+    }
+    let session = lab.open();
+    lab.layer("one");
+    let line = "for at in config hooks/x; do { echo x > ../out/$at; } 2>/dev/null || echo no; done; echo o > ../out/o";
+    check(&lab, &session, "one", line, "no\nno");
+    assert_eq!(fs::read_to_string(out.join("config")).unwrap(), "mine\n");
+    drop(session);
+    assert!(!out.join("hooks").exists() && out.join("o").exists() && !lab.spec.root.join(".agent").exists());
+}
+
+#[test]
 fn the_layers_of_others_cannot_be_reached() {
     let lab = Lab::new();
     let session = lab.open();

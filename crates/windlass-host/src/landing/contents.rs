@@ -83,6 +83,12 @@ impl Contents {
         self.put_through(&Disk::default(), file, Lasting::Now)
     }
 
+    /// The same without waiting for the disk: after a power cut it may be gone or damaged, which is seen when it is
+    /// read.
+    pub(crate) fn put_soon(&self, file: &File) -> Result<(String, u64), ContentsError> {
+        self.put_through(&Disk::default(), file, Lasting::Later)
+    }
+
     /// Keeps these bytes.
     pub fn put_bytes(&self, bytes: &[u8]) -> Result<(String, u64), ContentsError> {
         let hash = blake3::hash(bytes).to_hex().to_string();

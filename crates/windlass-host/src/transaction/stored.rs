@@ -9,6 +9,7 @@ use windlass_core::image::Image;
 
 use super::tracked::{Print, prints};
 use super::undo::Undo;
+use crate::landing::Contents;
 
 /// The most files whose bytes are kept before a command, and the largest of them.
 const MAX_FILES: usize = 5_000;
@@ -40,7 +41,7 @@ impl Stored {
                 Some(same) => same.image,
                 None if room > 0 && print.size <= MAX_BYTES => {
                     room -= 1;
-                    path.to_str().and_then(|path| undo.image(path).ok())
+                    path.to_str().and_then(|path| undo.image(path, Contents::put_soon).ok())
                 }
                 None => None,
             };

@@ -2,6 +2,7 @@
 //! the call touched it, with its bytes in the content store. Takes nothing back itself.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,13 +11,16 @@ use windlass_core::id::CallId;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{CallChanges, FileError, FileErrorKind, FileKind, Files, Snapshots, WorkspaceError};
 
-use crate::landing::{Contents, look};
+use crate::landing::{Contents, ContentsError, look};
 use crate::workspace::Root;
 
 /// A directory that is moved by a tool is kept file by file, at most so many.
 const MAX_MOVED: usize = 10_000;
 /// The most paths of one call that are named because they cannot be taken back.
 const MAX_LOST: usize = 200;
+
+/// How bytes get into the store.
+type Put = fn(&Contents, &File) -> Result<(String, u64), ContentsError>;
 
 /// The store of a workspace's undo, and what the calls that are going on have changed.
 pub(super) struct Undo {
@@ -44,7 +48,7 @@ impl Undo {
         if !self.is_new(path) {
             return;
         }
-        match self.image(path) {
+        match self.image(path, Contents::put) {
             Ok(image) => self.note(path, image),
             Err(err) if err.kind == FileErrorKind::WrongKind => self.keep_folder(path),
             Err(err) => self.lose(path, err.message),
@@ -83,8 +87,8 @@ impl Undo {
         }
     }
 
-    /// What is at a path, with its bytes in the store.
-    pub(super) fn image(&self, path: &str) -> Result<Image, FileError> {
+    /// What is at a path, with its bytes in the store, where `put` puts them.
+    pub(super) fn image(&self, path: &str, put: Put) -> Result<Image, FileError> {
         let image = look(&self.root, path)?;
         let Image::File { hash, mode, .. } = &image else { return Ok(image) };
         if self.contents.has(hash) {
@@ -92,7 +96,7 @@ impl Undo {
         }
         let (file, _) = self.root.open_file(Path::new(path))?;
         let full = |message: String| FileError { kind: FileErrorKind::Full, message };
-        let (hash, size) = self.contents.put(&file).map_err(|err| full(err.to_string()))?;
+        let (hash, size) = put(&self.contents, &file).map_err(|err| full(err.to_string()))?;
         Ok(Image::File { hash, size, mode: *mode })
     }
 
@@ -115,7 +119,7 @@ impl Undo {
                 let path = format!("{folder}/{name}");
                 match kind {
                     FileKind::Directory => folders.push(path),
-                    _ => match self.image(&path) {
+                    _ => match self.image(&path, Contents::put) {
                         Ok(image) => self.note(&path, image),
                         Err(err) => self.lose(&path, err.message),
                     },
@@ -127,12 +131,14 @@ impl Undo {
     fn lock(&self) -> MutexGuard<'_, Vec<(CallId, Record)>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn changes(&self, record: Record) -> CallChanges {
-        let mut lost = record.lost;
+impl Record {
+    fn changes(self, root: &Root) -> CallChanges {
+        let mut lost = self.lost;
         let mut swaps = Vec::new();
-        for (path, before) in record.before {
-            match look(&self.root, &path) {
+        for (path, before) in self.before {
+            match look(root, &path) {
                 Ok(after) if after == before => {}
                 Ok(after) => swaps.push(Swap { path, before, after }),
                 // A directory is there now, whose files are noted by themselves, or a parent is a file.
@@ -159,7 +165,15 @@ impl Snapshots for Undo {
             let at = calls.iter().position(|(known, _)| known == call);
             at.map(|at| calls.remove(at).1)
         };
-        // What is looked at here are the few files that one call changed.
-        Box::pin(async move { Ok(record.map(|record| self.changes(record)).unwrap_or_default()) })
+        let root = Arc::clone(&self.root);
+        Box::pin(async move {
+            let Some(record) = record else { return Ok(CallChanges::default()) };
+            if record.before.is_empty() {
+                return Ok(record.changes(&root));
+            }
+            // Most calls change a few files; a checkout of another branch changes thousands.
+            let looked = tokio::task::spawn_blocking(move || record.changes(&root)).await;
+            looked.map_err(|err| WorkspaceError::other(format!("what the call changed cannot be seen: {err}")))
+        })
     }
 }
