@@ -16,7 +16,7 @@ use crate::language::Language;
 /// The version that is installed on demand.
 pub const BANDIT_VERSION: &str = "1.9.4";
 /// The most files of one look.
-const MAX_FILES: usize = 500;
+const MAX_FILES: usize = 200;
 /// The most findings.
 const MAX_FINDINGS: usize = 40;
 

@@ -109,7 +109,7 @@ impl Options {
 ///
 /// ```
 /// use windlass_validators::{Checked, Language, Project, check};
-/// let said = check(Language::Python, "a.py", b"def f(:\n", &Project::default());
+/// let said = check(Language::Python, "a.py", b"def f(:\n    pass\n", &Project::default());
 /// let Checked::Flaws(flaws) = said else { panic!("it can be read") };
 /// assert_eq!((flaws[0].line, flaws[0].column), (1, 7));
 /// ```

@@ -132,7 +132,9 @@ fn nothing_is_too_deep_for_an_answer() {
         }
     }
     for (language, name, (before, begin, middle, end, after)) in others {
-        for depth in [150, 20_000] {
+        // Its grammar takes a time that grows with the square; a deadline ends it, and a test need not wait for that.
+        let deep = if *language == Language::Html { 3_000 } else { 20_000 };
+        for depth in [150, deep] {
             answered(*language, name, &format!("{before}{}{after}", nested(begin, middle, end, depth)));
             answered(*language, name, &format!("{before}{}", begin.repeat(depth)));
         }

@@ -16,7 +16,7 @@ fn validate(place: &Place, rows: &str) -> (i32, Vec<Value>, String) {
 fn every_row_gets_a_verdict() {
     let place = Place::new();
     let rows = [
-        json!({ "id": "a", "lang": "py", "text": "def f(:\n" }),
+        json!({ "id": "a", "lang": "py", "text": "def f(:\n    pass\n" }),
         json!({ "id": 2, "lang": "C++", "text": "int main() { return 0; }\n" }),
         json!({ "id": "b", "lang": "json", "text_b64": "eyJhIjogMSx9" }),
         json!({ "id": "c", "lang": "json", "text": "{ // x\n}", "name": "web/tsconfig.json" }),

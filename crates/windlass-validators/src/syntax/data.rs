@@ -1,5 +1,6 @@
 //! JSON, TOML and YAML by the parsers that read them elsewhere in the program, or by one of the whole language.
 
+use saphyr_parser::{Event, Marker, ScalarStyle};
 use serde::de::IgnoredAny;
 
 use super::deep::NoAnswer;
@@ -132,9 +133,35 @@ pub(super) fn yaml(text: &str) -> Vec<Flaw> {
 }
 
 fn first_of_yaml(text: &str) -> Option<Flaw> {
-    let err = saphyr_parser::Parser::new_from_str(text).find_map(Result::err)?;
-    let mark = err.marker();
-    let (last, _) = place(text, text.len());
-    let line = number(mark.line()).clamp(1, last);
-    Some(Flaw { line, column: number(mark.col() + 1), message: one_line(err.info()), doubtful: false })
+    let flaw = |mark: &Marker, message: &str| {
+        let (last, _) = place(text, text.len());
+        let line = number(mark.line()).clamp(1, last);
+        Some(Flaw { line, column: number(mark.col() + 1), message: one_line(message), doubtful: false })
+    };
+    // Of every list or mapping that is open, whether a key comes next.
+    let mut open: Vec<Option<bool>> = Vec::new();
+    for event in saphyr_parser::Parser::new_from_str(text) {
+        let (event, span) = match event {
+            Ok(said) => said,
+            Err(err) => return flaw(err.marker(), err.info()),
+        };
+        match event {
+            Event::SequenceEnd | Event::MappingEnd => drop(open.pop()),
+            Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+                let key = open.last_mut().and_then(Option::as_mut);
+                let is_key = key.is_some_and(|key| std::mem::replace(key, !*key));
+                // The specification allows it, other readers do not, and nobody means it.
+                if is_key && matches!(&event, Event::Scalar(value, ScalarStyle::Plain, 0, None) if value.is_empty()) {
+                    return flaw(&span.start, "a key is missing before this `:`");
+                }
+                match event {
+                    Event::SequenceStart(..) => open.push(None),
+                    Event::MappingStart(..) => open.push(Some(true)),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }

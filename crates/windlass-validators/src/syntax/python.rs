@@ -45,9 +45,10 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
     if let Some(at) = brackets.too_deep {
         flaws.push(Flaw::at(text, at, format!("more than {MAX_BRACKETS} nested brackets: Python refuses it")));
     }
-    if let Some((sign, at)) = brackets.open.filter(|_| !flaws.is_empty()) {
+    let at_end = |flaw: &Flaw| flaw.message.starts_with("unexpected EOF");
+    if let Some((sign, at)) = brackets.open.filter(|_| flaws.iter().any(at_end)) {
         // The end of the file is where it was noticed, not where it is.
-        flaws.retain(|flaw| !flaw.message.starts_with("unexpected EOF"));
+        flaws.retain(|flaw| !at_end(flaw));
         flaws.push(Flaw::at(text, at, format!("`{sign}` was never closed")));
     }
     if flaws.is_empty() {
