@@ -442,6 +442,21 @@ pub(crate) enum SessionsCommand {
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
+    /// Throw away what is kept too long or takes too much: kept runs, and bytes kept for undo. Says what and why
+    Gc {
+        /// Only say what would go
+        #[arg(long)]
+        dry_run: bool,
+        /// Kept runs may be so many days old
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        days: u64,
+        /// Kept runs may take so many megabytes together
+        #[arg(long, value_name = "N", default_value_t = 10_240)]
+        megabytes: u64,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove a session and its artifacts for good
     Delete {
         /// Which

@@ -61,6 +61,7 @@ pub(crate) fn engine(
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
 ) -> Result<Wired, Failure> {
+    let isolated = default_mode == windlass_core::gate::Mode::Auto;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let runtime: Arc<dyn Runtime> = match agent {
@@ -70,7 +71,7 @@ pub(crate) fn engine(
             check_price(settings, provider.as_ref(), &model)?;
             let options = NativeOptions {
                 model,
-                system: system_prompt(root.root()),
+                system: system_prompt(root.root(), isolated, &validators),
                 sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
                 max_output: settings.max_output(),
             };
@@ -303,13 +304,23 @@ fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
 }
 
 /// The system prompt, with the facts of this place. The same bytes for a whole session.
-fn system_prompt(root: &Path) -> String {
-    format!(
+fn system_prompt(root: &Path, isolated: bool, validators: &[Arc<dyn Validator>]) -> String {
+    let mut prompt = format!(
         "{}\nFacts:\n- The workspace is {}; paths are relative to it.\n- The system is {}.\n",
         include_str!("system_prompt.md").trim_end(),
         root.display(),
         std::env::consts::OS,
-    )
+    );
+    if isolated {
+        prompt.push_str(
+            "- You work on a private copy of the workspace; it reaches the user as a whole when you are done.\n",
+        );
+    }
+    let blocking: Vec<&str> = validators.iter().filter(|one| one.blocking()).map(|one| one.name()).collect();
+    if !blocking.is_empty() {
+        prompt.push_str(&format!("- These checks must pass when you are done: {}.\n", blocking.join("; ")));
+    }
+    prompt
 }
 
 /// The price from the configuration, when it has one for this model.

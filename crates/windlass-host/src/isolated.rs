@@ -132,20 +132,24 @@ impl Desk {
                     .to_owned(),
             ));
         }
-        self.prune();
+        let pruned = self.prune();
         let reason = self.speaks_against_layer();
         let slot = self.shelf.create(self.root.root(), session, run).map_err(shelf_error)?;
         let dir = slot.dir.clone();
         let opened = match reason {
             None => match Work::layered(Arc::clone(&self), Arc::clone(&sandbox), slot) {
-                Err((slot, SandboxError::NoLayers(why))) => Work::copied(self, sandbox, slot, &why),
-                other => other.map_err(|(_, err)| isolation(err.to_string())),
+                Ok(work) => Ok(work),
+                Err(failed) => match *failed {
+                    (slot, SandboxError::NoLayers(why)) => Work::copied(self, sandbox, slot, &why),
+                    (_, err) => Err(isolation(err.to_string())),
+                },
             },
             Some(why) => Work::copied(self, sandbox, slot, &why),
         };
-        if opened.is_err() {
+        match &opened {
+            Ok(work) => pruned.into_iter().for_each(|note| work.note(note)),
             // It never held anything.
-            let _ = shelf::remove_tree(&dir);
+            Err(_) => drop(shelf::remove_tree(&dir)),
         }
         opened
     }
@@ -155,12 +159,10 @@ impl Desk {
     }
 
     /// Copies that were kept too long or are too many go before a new one comes.
-    fn prune(&self) {
-        for (card, _) in self.shelf.surplus(MAX_BYTES, MAX_AGE) {
-            if let Ok(slot) = self.shelf.open(&card.name) {
-                let _ = slot.discard();
-            }
-        }
+    fn prune(&self) -> Vec<String> {
+        let surplus = self.shelf.surplus(MAX_BYTES, MAX_AGE).into_iter();
+        let gone = surplus.filter(|(card, _)| self.shelf.open(&card.name).is_ok_and(|slot| slot.discard().is_ok()));
+        gone.map(|(card, why)| format!("the kept run {} was thrown away: {why}", card.name)).collect()
     }
 
     /// What a layer over this tree could not show or change, seen at a glance.

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use windlass_core::gate::Mode;
@@ -12,7 +13,7 @@ use windlass_core::workspace::{Change, Changes, Files, Isolation, Opening, Works
 use windlass_engine::{Noted, Open};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Card, Shelf, recover_landings};
+use windlass_host::isolated::{Card, Shelf, UNDO_BYTES, recover_landings, undo_contents};
 use windlass_host::workspace::Root;
 
 use super::block_on;
@@ -186,4 +187,55 @@ fn note_discarded(card: &Card) -> Result<(), Failure> {
         let session = wired.engine.open(Open::Resume(id), RunMode::Analysis).await?;
         Ok(session.note(Noted::Discarded { name: card.name.clone() }).await?)
     })
+}
+
+/// Throws away what is kept too long or takes too much, and says what and why.
+pub(super) fn gc(
+    places: &Places,
+    max_bytes: u64,
+    max_age: Duration,
+    dry_run: bool,
+    as_json: bool,
+) -> Result<ExitCode, Failure> {
+    let shelf = shelf(places);
+    let failed = |err: String| Failure::new(exit::FAILED, err);
+    let (mut gone, mut freed) = (Vec::new(), 0);
+    for (card, why) in shelf.surplus(max_bytes, max_age) {
+        if !dry_run {
+            // Somebody may have begun to work on it since it was listed.
+            let Ok(slot) = shelf.open(&card.name) else { continue };
+            slot.discard().map_err(|err| failed(err.to_string()))?;
+        }
+        freed += card.bytes;
+        gone.push(json!({ "name": card.name, "bytes": card.bytes, "why": why }));
+        if !as_json {
+            let megabytes = card.bytes.div_ceil(1 << 20);
+            out::out(&format!("{} {} ({megabytes} MB): {why}\n", verb(dry_run), card.name));
+        }
+    }
+    let left = shelf.list();
+    let kept: u64 = left.iter().map(|(card, _)| card.bytes).sum();
+    let undo = undo_contents(&places.undo_dir()).and_then(|contents| contents.used());
+    let undo = undo.map_err(|err| failed(err.to_string()))?;
+    if as_json {
+        out::json(&json!({ "dry_run": dry_run, "gone": gone, "bytes": freed, "kept_runs": left.len(),
+                           "kept_bytes": kept, "undo_bytes": undo, "undo_cap": UNDO_BYTES }));
+        return Ok(exit::unless_broken(0));
+    }
+    let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    out::out(&format!(
+        "kept runs: {} with {} MB (at most {} MB and {} days); bytes for undo: {} MB of {} MB, the oldest go first by \
+         themselves\n",
+        left.len(),
+        megabytes(kept),
+        megabytes(max_bytes),
+        max_age.as_secs() / 86_400,
+        megabytes(undo),
+        megabytes(UNDO_BYTES),
+    ));
+    Ok(exit::unless_broken(0))
+}
+
+fn verb(dry_run: bool) -> &'static str {
+    if dry_run { "would throw away" } else { "threw away" }
 }

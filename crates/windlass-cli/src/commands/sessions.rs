@@ -1,9 +1,10 @@
-//! `sessions`: list, show, export and delete.
+//! `sessions`: list, show, export, delete and gc.
 
 use crate::out::say;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde_json::json;
@@ -53,6 +54,10 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
             }
             Ok(exit::unless_broken(0))
         }),
+        SessionsCommand::Gc { dry_run, days, megabytes, json } => {
+            let (age, bytes) = (Duration::from_secs(days.saturating_mul(86_400)), megabytes.saturating_mul(1 << 20));
+            super::kept::gc(&places, bytes, age, dry_run, json)
+        }
         SessionsCommand::Delete { session, yes } => {
             let id = session_id(&session)?;
             if !yes && !confirmed(&format!("delete session {id} and everything in it? [y/N] "))? {

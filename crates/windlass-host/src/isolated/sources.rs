@@ -5,13 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::rc::Rc;
 
+use crate::landing::is_staging;
 use crate::search::walk::Rules;
 use crate::workspace::{Root, is_draft};
 
 /// The file through which new commits come out of a copy.
 pub(super) const COMMITS: &str = ".windlass-commits.pack";
-/// How the folders begin in which a landing prepares its files.
-const STAGING: &str = ".windlass-landing-";
 
 /// Made by tools and never written by people, in a repository or not.
 const CACHES: &[&str] = &[
@@ -74,10 +73,7 @@ impl Sieve {
 
 /// What is not even told of: git's own folders, and files of ours.
 pub(super) fn never(name: &OsStr, is_dir: bool) -> bool {
-    name == ".git"
-        || name == COMMITS
-        || (is_dir && name.to_str().is_some_and(|name| name.starts_with(STAGING)))
-        || (!is_dir && is_draft(name))
+    name == ".git" || name == COMMITS || is_staging(name) || (!is_dir && is_draft(name))
 }
 
 /// The names that have a say.

@@ -74,11 +74,15 @@ pub(super) struct Changed {
 
 impl Work {
     /// A layer over the tree.
-    pub(super) fn layered(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, (Slot, SandboxError)> {
+    pub(super) fn layered(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        mut slot: Slot,
+    ) -> Result<Self, Box<(Slot, SandboxError)>> {
         "overlay".clone_into(&mut slot.card.strategy);
         let work = match Self::mount(&desk, &plan, &slot) {
             Ok(mounted) => Self::over(desk, plan, slot, mounted),
-            Err(err) => return Err((slot, err)),
+            Err(err) => return Err(Box::new((slot, err))),
         };
         work.look_around();
         Ok(work)

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 use windlass_core::workspace::FileKind;
 
+use crate::landing::is_staging;
 use crate::workspace::{Root, is_draft, kind_of};
 
 /// A tree with more entries is looked at only so far.
@@ -130,7 +131,7 @@ impl Iterator for Walk<'_> {
                 self.drafts.push(path);
                 continue;
             }
-            if name == ".git" || level.rules.ignores(&path, is_dir) {
+            if name == ".git" || is_staging(&name) || level.rules.ignores(&path, is_dir) {
                 continue;
             }
             if !is_dir {
