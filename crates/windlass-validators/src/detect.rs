@@ -5,8 +5,12 @@ mod scripts;
 
 use std::time::Duration;
 
+use windlass_core::workspace::Files;
+
 use crate::plan::{PlanKind, Purpose, ValidatorPlan};
 
+/// What is read of a file that says how a project is built.
+const MAX_SETTINGS: u64 = 1 << 20;
 /// How long a detected command may take.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -19,6 +23,24 @@ pub trait Look {
     /// The names at the root, for tools whose file can have any name. Nothing when that cannot be told.
     fn top(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// Looks through the files of a workspace, as long as nothing in it has changed.
+pub struct LookAt<'a>(pub &'a dyn Files);
+
+impl Look for LookAt<'_> {
+    fn exists(&self, path: &str) -> bool {
+        self.0.stat(path).is_ok()
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        self.0.read(path, MAX_SETTINGS).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn top(&self) -> Vec<String> {
+        let listed = self.0.list("", 1_000).map(|listing| listing.entries).unwrap_or_default();
+        listed.into_iter().map(|(name, _, _)| name).collect()
     }
 }
 

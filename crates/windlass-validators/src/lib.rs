@@ -24,7 +24,7 @@ mod testing;
 pub use bandit::{BANDIT_VERSION, Bandit, InstallPlan, bandit_install};
 pub use command::CommandCheck;
 pub use custom::Custom;
-pub use detect::{Look, detect};
+pub use detect::{Look, LookAt, detect};
 pub use judges::Judges;
 pub use language::{Certainty, Language};
 pub use plan::{PlanKind, Purpose, Tools, UnknownValidator, ValidatorPlan, build};

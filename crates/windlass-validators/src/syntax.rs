@@ -123,6 +123,9 @@ pub fn check(language: Language, path: &str, bytes: &[u8], project: &Project) ->
         Err(said) => return said,
     };
     match judge(language, text, Options::of(path, project), project.jsx) {
+        Ok(flaws) if !flaws.is_empty() && is_template(language, path, bytes, &flaws) => {
+            Checked::Unsure("it looks like a template, which is not written in the language that it makes".into())
+        }
         Ok(mut flaws) => {
             flaws.truncate(MAX_PER_FILE);
             Checked::Flaws(flaws)
@@ -158,6 +161,31 @@ fn judge(language: Language, text: String, options: Options, project_jsx: bool) 
         Language::Css => Ok(css::check(&text)),
         _ => deep::run(0, move || grammar::check(&text, language, options.header))?,
     }
+}
+
+/// Whether a file that cannot be read has the marks of a template: where it cannot be read, or as a line of their own.
+/// Data files are made from templates of the same name; in programs the same signs mean something.
+fn is_template(language: Language, path: &str, bytes: &[u8], flaws: &[Flaw]) -> bool {
+    if path.contains("{{") {
+        return true;
+    }
+    if !matches!(language, Language::Yaml | Language::Json | Language::Jsonc | Language::Toml) {
+        return false;
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let own_line = text.lines().any(|line| {
+        let line = line.trim_start();
+        line.starts_with("{%") || (line.starts_with("{{") && has_mark(line))
+    });
+    own_line || flaws.iter().any(|flaw| has_mark(place::line_of(&text, flaw.line)))
+}
+
+/// `{{ name`, `{{- .Values`, `{% if`; not `${{ name }}`, which other readers know.
+fn has_mark(line: &str) -> bool {
+    let word = |rest: &str| {
+        rest.trim_start_matches(['-', '~']).trim_start().starts_with(|c: char| c.is_alphabetic() || "._#/$".contains(c))
+    };
+    line.contains("{%") || line.match_indices("{{").any(|(at, _)| !line[..at].ends_with('$') && word(&line[at + 2..]))
 }
 
 /// The characters of a file. What a language does not allow is a flaw; what is plainly no text is no verdict.

@@ -109,3 +109,20 @@ fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
     world.changes[0].change = Change::Deleted;
     assert_eq!(text(&world.look(&Syntax::default())), "pass");
 }
+
+#[test]
+fn a_template_of_data_is_no_verdict() {
+    let said = |path: &str, bytes: &[u8]| text(&World::new(&[(path, bytes)], Some(&[])).look(&Syntax::default()));
+    for (path, bytes) in [
+        ("templates/a.yaml", b"{{- if .Values.a }}\na: {{ .Values.b }}\n{{- end }}\n".as_slice()),
+        ("a.json", b"{\"a\": {{ value }} }\n"),
+        ("a.toml", b"{% if a %}\nb = 1\n{% endif %}\n"),
+        ("{{name}}/a.py", b"import {{ name }}\n"),
+    ] {
+        let said = said(path, bytes);
+        assert!(said.starts_with("unverifiable\n") && said.contains("template"), "{path}: {said}");
+    }
+    for (path, bytes) in [("a.yaml", b"a: \"{{ b }}\"\nc: ${{ d }}\n e: 1\n".as_slice()), ("a.json", b"{{\"a\": 1}}")] {
+        assert!(said(path, bytes).starts_with("fail\n"), "{path}");
+    }
+}
