@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Files, LandTo, Redactor};
+use windlass_core::workspace::{LandTo, Redactor};
 use windlass_engine::Contract;
 use windlass_host::config::Layers;
 use windlass_host::workspace::Root;
-use windlass_validators::{Look, PlanKind, Tools, ValidatorPlan, bandit_install, build, detect};
+use windlass_validators::{LookAt, PlanKind, Tools, ValidatorPlan, bandit_install, build, detect};
 
 use crate::args::ContractArgs;
 use crate::failure::Failure;
@@ -22,8 +22,6 @@ use crate::settings::Settings;
 const DETECTED: &str = "detected";
 /// Who looks when nobody says otherwise.
 const USUAL: &[&str] = &["syntax", DETECTED, "secrets", "bandit"];
-/// The largest file that is read to find commands.
-const MAX_READ: u64 = 1 << 20;
 /// How long installing a scanner may take.
 const INSTALL_TIME: Duration = Duration::from_secs(180);
 
@@ -77,7 +75,7 @@ fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) 
         };
     }
     let configured = configured(settings, isolated)?;
-    let found = detect(&Project { root });
+    let found = detect(&LookAt(root));
     let known: Vec<ValidatorPlan> = found.iter().chain(&configured).cloned().collect();
     let named = |name: &str| ValidatorPlan::named(name, &known).map_err(|err| Failure::usage(err.to_string()));
     let mut plans = Vec::new();
@@ -241,25 +239,5 @@ fn install(line: &str) -> Result<(), String> {
             }
             None => std::thread::sleep(Duration::from_millis(50)),
         }
-    }
-}
-
-/// The project as the detection sees it.
-struct Project<'a> {
-    root: &'a Root,
-}
-
-impl Look for Project<'_> {
-    fn exists(&self, path: &str) -> bool {
-        self.root.stat(path).is_ok()
-    }
-
-    fn read(&self, path: &str) -> Option<String> {
-        String::from_utf8(self.root.read(path, MAX_READ).ok()?).ok()
-    }
-
-    fn top(&self) -> Vec<String> {
-        let listed = self.root.list(".", 1_000);
-        listed.map(|listing| listing.entries.into_iter().map(|(name, _, _)| name).collect()).unwrap_or_default()
     }
 }

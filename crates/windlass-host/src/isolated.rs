@@ -25,12 +25,14 @@ use windlass_core::BoxFuture;
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 
+use windlass_sandbox::{Session, Spec};
+
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
 
 use self::work::Work;
 use crate::exec::Guard;
 use crate::landing::{Contents, ContentsError, Recovered, recover};
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::{Helper, Sandbox, SandboxError, Tree};
 use crate::transaction::InPlace;
 use crate::workspace::Root;
 
@@ -201,6 +203,23 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
         }
     }
     recovered
+}
+
+/// Whether a layer can be had with its upper side below this folder, which is where copies are kept.
+pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
+    crate::private::create_dir(copies).map_err(|err| err.message)?;
+    let trial = Shelf::new(copies.join(".trial"));
+    let slot = trial.create(Path::new("/"), "none", "none").map_err(|err| err.to_string())?;
+    let tried = (|| {
+        let folder = |name: &str| slot.folder(name).map_err(|err| err.to_string());
+        let (root, upper, work) = (folder("root")?, folder("upper")?, folder("work")?);
+        let root = root.canonicalize().map_err(|err| err.to_string())?;
+        let spec = Spec { tree: Tree::Layered { upper, work }, ..Spec::around(root) };
+        Session::open(helper, &spec).map(drop).map_err(|err| err.to_string())
+    })();
+    drop(slot);
+    let _ = shelf::remove_tree(&copies.join(".trial"));
+    tried
 }
 
 /// Where work in place and undoing keep their journal for a workspace: one landing into it at a time.

@@ -4,6 +4,7 @@ use std::process::{Command, ExitCode};
 
 use serde_json::json;
 use windlass_core::workspace::Files;
+use windlass_host::config::Places;
 use windlass_host::secret::Credentials;
 use windlass_providers::VENDORS;
 
@@ -71,8 +72,8 @@ fn examine() -> Vec<Finding> {
     };
     add("settings", true, Ok(settings.places.config_file().display().to_string()));
     add("session folder", true, writable(&settings.places.data_dir));
-    add("isolated runs", false, Err("not available in this version; `run` needs --in-place".into()));
     let (whole, weaker) = kernel(root.as_ref().map(Files::root).unwrap_or(std::path::Path::new("/tmp")));
+    add("isolated runs", false, copies(&settings.places, whole.is_ok()));
     add("kernel sandbox", false, whole);
     add("landlock", false, weaker);
     add("network path", false, Ok(network()));
@@ -107,6 +108,18 @@ fn kernel(folder: &std::path::Path) -> (Result<String, String>, Result<String, S
         Err(why) => Err(format!("version {version}: {why}")),
     };
     (whole, weaker)
+}
+
+/// How isolated runs would work here, by trying.
+fn copies(places: &Places, sandbox: bool) -> Result<String, String> {
+    if !sandbox {
+        return Err("they need the kernel sandbox (below); `run --in-place` works on the tree itself".to_owned());
+    }
+    let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
+    match windlass_host::isolated::try_layer(&helper, &places.transactions_dir()) {
+        Ok(()) => Ok("a layer over the tree, which costs the same for a tree of any size".to_owned()),
+        Err(why) => Ok(format!("a copy of the tree, up to 2 GB and 200,000 files, because no layer can be had: {why}")),
+    }
 }
 
 fn version(program: &str) -> Result<String, String> {
