@@ -173,6 +173,39 @@ fn nothing_changed_fails_and_may_be_allowed() {
 }
 
 #[test]
+fn an_answer_of_a_schema_is_a_result_of_its_own() {
+    let place = project();
+    let schema = r#"{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}"#;
+    let good = "[[step]]\ntext = '{\"n\": 3}'\n";
+    let result = run(&place, good, &["--json-schema", schema, "--json"]);
+    assert_eq!(result.code, 0, "an answer was asked for, so nothing needs to change: {}", result.err);
+    assert_eq!(json(&result)["structured_output"], serde_json::json!({ "n": 3 }));
+    let result = run(&place, &"[[step]]\ntext = 'three'\n".repeat(5), &["--json-schema", schema, "--json"]);
+    assert_eq!((result.code, json(&result)["outcome"]["reason"].clone()), (1, "structured_output".into()));
+    let refuses = "[[step]]\ncalls = [{ name = \"refuse\", args = { category = \"safety\", reason = \"no\" } }]\n";
+    let result = run(&place, refuses, &["--json"]);
+    assert_eq!((result.code, json(&result)["outcome"]["category"].clone()), (6, "safety".into()));
+}
+
+#[test]
+fn every_prompt_of_an_isolated_chat_lands_by_itself() {
+    let place = project();
+    let script = place.script(&format!(
+        "{}{DONE}{}{DONE}",
+        write_step("value.txt", "one\\n"),
+        write_step("value.txt", "two\\n")
+    ));
+    let command = place.command(&["chat", "--isolated", "--script", &script, "--validate", "true"]);
+    let output = place.run_with(command, "first\nsecond\n");
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!((output.err.matches("landed 1 file").count(), place.read("value.txt")), (2, "two\n".into()));
+    assert_eq!(place.run(&["undo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "one\n");
+    assert_eq!(place.run(&["undo"]).code, 0);
+    assert_eq!(place.read("value.txt"), "bad\n");
+}
+
+#[test]
 fn broken_syntax_goes_back_with_its_line() {
     let place = project();
     let script = format!(

@@ -8,7 +8,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing, glob_match, may_write};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::Outlet;
-use windlass_core::validator::{CheckCtx, Evidence, Finding, Judgement, Report, Validator};
+use windlass_core::validator::{CheckCtx, Evidence, Finding, Judgement, Proof, Report, Validator};
 use windlass_core::workspace::{Changes, Transaction, WorkspaceError, WorkspaceErrorKind};
 
 use super::drive::{Ended, Traces, Work};
@@ -65,8 +65,13 @@ impl Work {
             if nothing && transaction.name().is_some() && !self.contract.allow_no_changes {
                 return Ok(Judged::NothingChanged);
             }
+            let tree_hash = changes.tree_hash.clone();
             let judged = self.judge(transaction, changes, traces).await?;
-            if !matches!(judged, Judged::Passed) || self.contract.land_anyway {
+            if !matches!(judged, Judged::Passed) {
+                return Ok(judged);
+            }
+            if self.contract.land_anyway {
+                self.own_up(transaction, tree_hash, traces).await?;
                 return Ok(judged);
             }
             if transaction.moved().await.map_err(broken)?.is_empty() {
@@ -76,6 +81,21 @@ impl Work {
         Ok(Judged::Conflict(format!(
             "the tree was changed {MAX_CATCH_UPS} times while the checks ran; stop what changes it, then land the kept copy"
         )))
+    }
+
+    /// What lands over a tree that moved was not judged on it, and the evidence says so.
+    async fn own_up(
+        &self,
+        transaction: &dyn Transaction,
+        tree_hash: Option<String>,
+        traces: &mut Traces,
+    ) -> Result<(), Ended> {
+        if !transaction.moved().await.map_err(broken)?.is_empty() {
+            let judgement = Judgement::Unverifiable;
+            let (validator, proof) = ("land-anyway".to_owned(), Proof::default());
+            traces.evidence.push(Evidence { validator, judgement, advisory: true, tree_hash, proof });
+        }
+        Ok(())
     }
 
     /// Takes in what the person changed since; what cannot be is said.

@@ -286,6 +286,8 @@ async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
     let ran = lab.run().await;
     assert_eq!((ran.outcome(), lab.workspaces.tree().caught_up), (&Outcome::Completed, 0));
     assert!(ran.count("warned") >= 1);
+    let Some(EventKind::RunFinished { evidence, .. }) = ran.events.last().map(|event| &event.kind) else { panic!() };
+    assert_eq!(evidence.last().map(|last| last.validator.as_str()), Some("land-anyway"), "the evidence says so");
 
     let mut lab = isolated(1, "a.rs");
     judges(&mut lab, [Judge::passes("check")]);

@@ -231,12 +231,15 @@ impl<'a> First<'a> {
     fn watch(&mut self, child: i32) -> io::Result<i32> {
         let began = Instant::now();
         let mut look = began + LOOK_AT_MEMORY;
-        let mut many = false;
+        let most = self.terms.spec.limits.processes;
+        let mut now = 0;
         loop {
-            let pause = match (many, began.elapsed() > LATER) {
-                (true, _) => COUNT_MANY,
-                (false, false) => COUNT,
-                (false, true) => COUNT_LATER,
+            let pause = match began.elapsed() > LATER {
+                // Close to the limit every moment counts: on a busy machine the next turn may come late enough.
+                _ if now > most / 2 => Duration::ZERO,
+                _ if now > most / 4 => COUNT_MANY,
+                false => COUNT,
+                true => COUNT_LATER,
             };
             let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
             match rustix::event::poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&pause)) {
@@ -253,7 +256,7 @@ impl<'a> First<'a> {
                     return Ok(status);
                 }
             }
-            many = self.count_processes(child);
+            now = self.count_processes(child);
             if look <= Instant::now() {
                 self.look_at_memory();
                 look = Instant::now() + LOOK_AT_MEMORY;
@@ -261,8 +264,8 @@ impl<'a> First<'a> {
         }
     }
 
-    /// Ends a command that has started too many; says whether there are many.
-    fn count_processes(&mut self, child: i32) -> bool {
+    /// Ends a command that has started too many; says how many there are.
+    fn count_processes(&mut self, child: i32) -> u32 {
         let (most, now) = (self.terms.spec.limits.processes, count(self.terms.spec.tier));
         if now > most {
             self.hit |= HIT_PROCESSES;
@@ -274,7 +277,7 @@ impl<'a> First<'a> {
                 }
             }
         }
-        now > most / 4
+        now
     }
 
     fn look_at_memory(&mut self) {
