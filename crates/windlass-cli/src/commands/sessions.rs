@@ -12,6 +12,7 @@ use windlass_core::ask::About;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::message::{Origin, Part, Role};
 use windlass_core::store::SessionStore;
+use windlass_core::validator::Judgement;
 use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 
@@ -130,7 +131,27 @@ fn line(event: &Event) -> Option<String> {
         EventKind::SessionOpened { workspace, runtime, model, .. } => {
             format!("session in {workspace} with {runtime}, model {}", model.as_deref().unwrap_or("unknown"))
         }
-        EventKind::RunStarted { prompt } => format!("prompt: {}", first_line(&prompt.text(), 200)),
+        EventKind::RunStarted { prompt } => {
+            let run = event.run.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("prompt: {} [{run}]", first_line(&prompt.text(), 200))
+        }
+        EventKind::TransactionOpened { terms, name } => match name {
+            Some(name) => format!("works on the copy {name} ({})", terms.strategy),
+            None => "works in place".to_owned(),
+        },
+        EventKind::Validated { validator, report, .. } => {
+            let verdict = match report.judgement {
+                Judgement::Pass => "passed".to_owned(),
+                Judgement::Fail => format!("failed with {} findings", report.findings.len()),
+                Judgement::Unverifiable => "could not be established".to_owned(),
+            };
+            format!("check {}: {verdict}", first_line(validator, 100))
+        }
+        EventKind::Landed { landed, .. } => format!("landed: {}", named(&landed.files)),
+        EventKind::Kept { name } => format!("kept as {name}"),
+        EventKind::Discarded { name } => format!("{name} was thrown away"),
+        EventKind::Undone { files, .. } => format!("undone: {}", named(files)),
+        EventKind::Redone { files, .. } => format!("redone: {}", named(files)),
         EventKind::Said { message } => {
             let text = message.text();
             if text.trim().is_empty() {
@@ -139,7 +160,7 @@ fn line(event: &Event) -> Option<String> {
             let who = if message.origin == Origin::Engine { "engine" } else { "model" };
             format!("{who}: {}", first_line(&text, 200))
         }
-        EventKind::CallStarted { call, rule, .. } => format!("call {} ({rule})", describe(call)),
+        EventKind::CallStarted { call, rule, .. } => format!("call {} ({rule}) [{}]", describe(call), call.id),
         EventKind::CallFinished { result, ms } => match result.error {
             Some(_) => format!("  failed after {ms} ms: {}", first_line(&result.text, 160)),
             None => format!("  done in {ms} ms, {} characters", result.text.chars().count()),
@@ -164,6 +185,14 @@ fn line(event: &Event) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// The first paths of a list.
+fn named(paths: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let more = paths.len().saturating_sub(SHOWN);
+    let shown = paths.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 fn markdown(event: &Event) -> String {
