@@ -135,18 +135,23 @@ impl Work {
     }
 
     /// A patch in git's own form, which knows modes, links and bytes.
-    async fn write_patch(&self, swaps: &[Swap], to: &Path) -> Result<(), WorkspaceError> {
+    async fn write_patch(self: &Arc<Self>, swaps: &[Swap], to: &Path) -> Result<(), WorkspaceError> {
         let failed = |what: &str| WorkspaceError::other(format!("the patch cannot be written: {what}"));
-        let tree = self.tree()?;
         let scratch = self.dir.join("patch");
-        let _ = super::shelf::remove_tree(&scratch);
-        for (side, root, before) in [("a", &self.base, true), ("b", &tree, false)] {
-            std::fs::create_dir_all(scratch.join(side)).map_err(|err| failed(&err.to_string()))?;
-            for swap in swaps {
-                let image = if before { &swap.before } else { &swap.after };
-                lay_out(root, &swap.path, image, &scratch.join(side)).map_err(|why| failed(&why))?;
+        let (work, swaps, sides) = (Arc::clone(self), swaps.to_vec(), scratch.clone());
+        blocking(move || {
+            let tree = work.tree()?;
+            let _ = super::shelf::remove_tree(&sides);
+            for (side, root, before) in [("a", &work.base, true), ("b", &tree, false)] {
+                std::fs::create_dir_all(sides.join(side)).map_err(|err| failed(&err.to_string()))?;
+                for swap in &swaps {
+                    let image = if before { &swap.before } else { &swap.after };
+                    lay_out(root, &swap.path, image, &sides.join(side)).map_err(|why| failed(&why))?;
+                }
             }
-        }
+            Ok(())
+        })
+        .await?;
         let git = UserGit::anywhere(&scratch, &self.desk.env).ok_or_else(|| failed("git is not installed"))?;
         let args = [
             "diff",
