@@ -24,7 +24,7 @@ use windlass_core::runtime::{RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Artifacts, NoSecrets, Outside, Redactor, Workspaces};
+use windlass_core::workspace::{Artifacts, Landed, NoSecrets, Outside, Redactor, Workspaces};
 
 use crate::account::Books;
 use crate::log::{Log, Scope, View};
@@ -344,6 +344,13 @@ pub enum Noted {
         /// Each by content.
         swaps: Vec<Swap>,
     },
+    /// A landing of a process that died before it could say so is in the tree.
+    Landed {
+        /// What.
+        landed: Box<Landed>,
+        /// The hash of exactly that.
+        tree_hash: String,
+    },
     /// A kept copy was thrown away.
     Discarded {
         /// Its name.
@@ -425,6 +432,7 @@ impl Session {
         let kind = match what {
             Noted::Undone { of, also, swaps } => EventKind::Undone { of, also, files: files(&swaps), swaps },
             Noted::Redone { of, swaps } => EventKind::Redone { of, files: files(&swaps), swaps },
+            Noted::Landed { landed, tree_hash } => EventKind::Landed { landed: *landed, tree_hash: Some(tree_hash) },
             Noted::Discarded { name } => EventKind::Discarded { name },
         };
         self.log.emit(&self.scope(None), kind).await?;

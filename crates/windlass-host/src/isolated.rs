@@ -205,6 +205,31 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
     recovered
 }
 
+/// A landing of a dead process that is in the tree, and that the log may not know of.
+#[derive(Debug)]
+pub struct Unlogged {
+    /// The copy; to be thrown away when the log knows.
+    pub slot: Slot,
+    /// What landed.
+    pub landed: Landed,
+    /// Its hash.
+    pub tree_hash: String,
+}
+
+/// Landings that were finished by a process that died before it could say so.
+#[must_use]
+pub fn unlogged_landings(shelf: &Shelf) -> Vec<Unlogged> {
+    let mut found = Vec::new();
+    for (name, dir) in shelf.directories().into_iter().filter(|(_, dir)| landing::has_intent(dir)) {
+        let Ok(slot) = shelf.open(&name) else { continue };
+        let Ok(root) = Root::open(&slot.card.root) else { continue };
+        if let Some(intent) = landing::Intent::found(&dir, &root) {
+            found.push(Unlogged { slot, landed: intent.landed, tree_hash: intent.tree_hash });
+        }
+    }
+    found
+}
+
 /// Whether a layer can be had with its upper side below this folder, which is where copies are kept.
 pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
     crate::private::create_dir(copies).map_err(|err| err.message)?;

@@ -5,15 +5,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use serde_json::json;
+use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;
+use windlass_core::store::SessionStore;
 use windlass_core::workspace::{Change, Changes, Files, Isolation, Opening, Workspaces};
-use windlass_engine::{Noted, Open};
+use windlass_engine::{Noted, Open, Session};
+use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Card, Shelf, UNDO_BYTES, recover_landings, undo_contents};
+use windlass_host::isolated::{Card, Shelf, UNDO_BYTES, Unlogged, recover_landings, undo_contents, unlogged_landings};
+use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 
 use super::block_on;
@@ -23,6 +29,9 @@ use crate::out::{self, say};
 use crate::safe::{marked_block, message, one_line};
 use crate::settings::Settings;
 use crate::{exit, plan, sandboxing, wire};
+
+/// Mended landings that `status` tells of.
+const MAX_RECOVERIES: usize = 10;
 
 pub(super) fn shelf(places: &Places) -> Shelf {
     Shelf::new(places.transactions_dir())
@@ -35,12 +44,49 @@ pub(super) fn recover() {
         match recovered {
             Ok(done) => {
                 let how = if done.landed { "was finished" } else { "was taken back" };
-                say!("a landing that was broken off {how}: {} ({})", message(&name), done.root.display());
+                let mut line = format!("a landing that was broken off {how}: {name} ({})", done.root.display());
                 for path in done.left {
-                    say!("  left as you wrote it: {}", message(&path));
+                    line.push_str(&format!("; left as you wrote it: {path}"));
                 }
+                say!("{}", message(&line));
+                note_recovery(&places, &line);
             }
             Err(why) => say!("warning: a landing that was broken off could not be mended: {}: {}", name, message(&why)),
+        }
+    }
+    tell_log(&places);
+}
+
+/// What was mended, for `status`; the newest last.
+fn note_recovery(places: &Places, line: &str) {
+    let mut lines = recoveries(places);
+    lines.push(format!("{} {line}", SystemClock::new().now()));
+    let first = lines.len().saturating_sub(MAX_RECOVERIES);
+    // It is a courtesy: the tree is mended, whether or not this can be written.
+    let _ = std::fs::write(places.undo_dir().join("recovered"), lines[first..].join("\n"));
+}
+
+fn recoveries(places: &Places) -> Vec<String> {
+    let text = wire::read_text(&places.undo_dir().join("recovered"), 1 << 20, "the list").unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// What landed and was not said goes into the log, so that it can be undone; then the copy goes.
+fn tell_log(places: &Places) {
+    for Unlogged { slot, landed, tree_hash } in unlogged_landings(&shelf(places)) {
+        let card = slot.card.clone();
+        let told = with_session(&card, async |session, store| {
+            let mut events = store.read(session.id(), 1);
+            while let Some(event) = events.next().await {
+                if matches!(event?.kind, EventKind::Landed { tree_hash: Some(known), .. } if known == tree_hash) {
+                    return Ok(());
+                }
+            }
+            Ok(session.note(Noted::Landed { landed: Box::new(landed), tree_hash }).await?)
+        });
+        match told {
+            Ok(()) => drop(slot.discard()),
+            Err(why) => say!("warning: the log does not know that {} landed: {}", card.name, message(&why.message())),
         }
     }
 }
@@ -79,7 +125,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
                         "opened": card.opened, "kept": card.kept })
             })
             .collect();
-        out::json(&json!({ "kept": rows }));
+        out::json(&json!({ "kept": rows, "recovered": recoveries(&places) }));
         return Ok(exit::unless_broken(0));
     }
     if kept.is_empty() {
@@ -92,6 +138,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         if root.is_none() {
             out::out(&format!("  {}\n", one_line(&card.root.display().to_string())));
         }
+    }
+    for line in recoveries(&places) {
+        out::out(&format!("{}\n", one_line(&line)));
     }
     if let Some((card, _)) = kept.first() {
         out::out(&format!("\nwindlass diff {0} · land {0} · resume {0} · discard {0}\n", card.name));
@@ -179,13 +228,21 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
 }
 
 fn note_discarded(card: &Card) -> Result<(), Failure> {
+    with_session(card, async |session, _| Ok(session.note(Noted::Discarded { name: card.name.clone() }).await?))
+}
+
+/// Opens the session of a copy, to write into its log.
+fn with_session(
+    card: &Card,
+    act: impl AsyncFnOnce(&Session, &SessionLog) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let root = Arc::new(Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?);
     let settings = Settings::load(Some(root.root()))?;
     let wired = wire::engine(&settings, &wire::Agent::Nobody, root, Mode::Ask, Vec::new(), Vec::new())?;
     block_on(async move {
         let id = crate::session_run::session_id(&card.session)?;
         let session = wired.engine.open(Open::Resume(id), RunMode::Analysis).await?;
-        Ok(session.note(Noted::Discarded { name: card.name.clone() }).await?)
+        act(&session, &wired.store).await
     })
 }
 

@@ -316,7 +316,17 @@ fn killed_at_every_event_the_tree_is_old_or_new() {
         let (value, other, new) = ["value.txt", "other.txt", "new.txt"].map(|name| place.work().join(name)).into();
         let (value, new) = (std::fs::read_to_string(value).unwrap(), new.exists());
         match (value.as_str(), other.exists(), new) {
-            ("bad\n", true, false) | ("good\n", false, true) => {}
+            ("bad\n", true, false) => {}
+            ("good\n", false, true) => {
+                let output = place.run(&["undo"]);
+                assert_eq!(
+                    output.code, 0,
+                    "what landed can be undone, also when nobody was left to say so: {}",
+                    output.err
+                );
+                assert!(place.read("value.txt") == "bad\n" && other.exists() && !place.work().join("new.txt").exists());
+                assert!(place.run(&["status"]).out.contains("no kept runs"));
+            }
             between => panic!("between old and new after event {after}: {between:?}"),
         }
         let left = std::fs::read_dir(place.work()).unwrap();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::AtFlags;
+use serde::{Deserialize, Serialize};
 use windlass_core::CancellationToken;
 use windlass_core::gate::executes_later;
 use windlass_core::image::{Image, Swap};
@@ -21,9 +22,12 @@ use super::sources::{COMMITS, is_source};
 use super::survey::Print;
 use super::user_git::UserGit;
 use super::work::Work;
-use crate::landing::{Contents, LandError, Source, land};
+use crate::landing::{Contents, LandError, Source, land, look};
 use crate::workspace::Root;
 
+/// The file that tells of a landing, and the most that is read of it.
+const INTENT: &str = "landed.json";
+const MAX_INTENT: u64 = 256 << 20;
 /// The largest bundle of new commits.
 const MAX_PACK: u64 = 256 << 20;
 /// The largest file whose new bytes are kept for undo.
@@ -37,6 +41,39 @@ const UNFINISHED: &[&str] =
 /// Where the journal of a copy's landing is.
 pub(super) fn journal_of(dir: &Path) -> PathBuf {
     dir.join("landing")
+}
+
+/// Whether a copy was about to land.
+pub(super) fn has_intent(dir: &Path) -> bool {
+    dir.join(INTENT).exists()
+}
+
+/// A landing that is about to happen, written down beside the copy until the copy is gone.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Intent {
+    pub(super) landed: Landed,
+    pub(super) tree_hash: String,
+}
+
+impl Intent {
+    fn write(&self, dir: &Path) -> Result<(), WorkspaceError> {
+        let failed = |why: String| WorkspaceError::other(format!("the landing cannot be written down: {why}"));
+        let text = serde_json::to_vec(self).map_err(|err| failed(err.to_string()))?;
+        let draft = dir.join("landed.new");
+        let written = File::create(&draft).and_then(|mut file| {
+            std::io::Write::write_all(&mut file, &text)?;
+            file.sync_data()
+        });
+        written.and_then(|()| std::fs::rename(&draft, dir.join(INTENT))).map_err(|err| failed(err.to_string()))
+    }
+
+    /// The landing that a dead process may have finished, when the tree is as it left it.
+    pub(super) fn found(dir: &Path, root: &Root) -> Option<Self> {
+        let bytes = crate::workspace::read_file(&dir.join(INTENT), MAX_INTENT).ok()?;
+        let intent: Self = serde_json::from_slice(&bytes).ok()?;
+        let there = intent.landed.swaps.iter().all(|swap| look(root, &swap.path).is_ok_and(|now| now == swap.after));
+        there.then_some(intent)
+    }
 }
 
 /// The run's tree as the source of new bytes.
@@ -74,8 +111,14 @@ impl Work {
             left: changed.left,
             ..Landed::default()
         };
+        landed.swaps.clone_from(&changed.swaps);
+        if !matches!(landing.to, LandTo::Patch(_)) {
+            // Who finds it after a crash can tell the log what is in the tree.
+            Intent { landed: landed.clone(), tree_hash: hash.clone() }.write(&self.dir)?;
+        }
         match &landing.to {
             LandTo::Patch(to) => {
+                landed.swaps.clear();
                 self.write_patch(&changed.swaps, to).await?;
                 landed.patch = Some(to.display().to_string());
                 return Ok(landed);
@@ -90,7 +133,6 @@ impl Work {
                 })?);
             }
         }
-        landed.swaps = changed.swaps;
         match self.bring_commits().await {
             Ok(refname) => landed.refname = refname,
             Err(why) => self.note(format!("the run's own commits could not be brought over: {why}")),
@@ -125,7 +167,11 @@ impl Work {
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
             store_after(&swaps, &source, &contents);
-            land(&work.base, &swaps, &source, &contents, &journal).map_err(land_error)
+            let done = land(&work.base, &swaps, &source, &contents, &journal);
+            if !matches!(done, Ok(_) | Err(LandError::Unfinished(_))) {
+                let _ = std::fs::remove_file(work.dir.join(INTENT));
+            }
+            done.map_err(land_error)
         })
         .await?;
         for path in done.not_kept {
