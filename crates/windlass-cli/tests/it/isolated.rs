@@ -293,6 +293,26 @@ fn in_place_work_is_undone_call_by_call() {
     assert_eq!(place.run(&["undo", "--run", "nonsense!"]).code, 2);
 }
 
+#[test]
+fn a_landing_that_nobody_was_left_to_log_is_logged_by_the_next_command() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\\n"));
+    let name = json(&run(&place, &script, CHECK))["transaction"].as_str().unwrap().to_owned();
+    // As a process leaves it that dies between the last rename and the log.
+    let root = windlass_host::workspace::Root::open(&place.work()).unwrap();
+    let before = windlass_host::landing::look(&root, "value.txt").unwrap();
+    place.write("value.txt", "worse\n");
+    let after = windlass_host::landing::look(&root, "value.txt").unwrap();
+    let swap = windlass_core::image::Swap { path: "value.txt".into(), before, after };
+    let intent = serde_json::json!({ "landed": { "files": ["value.txt"], "swaps": [swap] }, "tree_hash": "h" });
+    let copy = place.home().join(".local/share/windlass/transactions").join(&name);
+    std::fs::write(copy.join("landed.json"), intent.to_string()).unwrap();
+    assert!(place.run(&["status"]).out.contains("no kept runs"));
+    let last = place.log().pop().unwrap();
+    assert_eq!((&last["kind"], &last["tree_hash"]), (&"landed".into(), &"h".into()));
+    assert!(!copy.exists());
+}
+
 /// Kills the run after its n-th event, for every n until it ends by itself: the tree is the old one or the new one,
 /// whatever the next command has to mend.
 #[test]
