@@ -6,7 +6,7 @@
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
 //! [`deeds`] is what can be taken back.
-//! [`store`], [`workspace`] and [`clock`] are the machine as the engine sees it.
+//! [`store`], [`workspace`], [`transaction`] and [`clock`] are the machine as the engine sees it.
 //!
 //! Nothing in this crate reads a file, a clock or the environment, or starts anything.
 
@@ -27,6 +27,7 @@ pub mod runtime;
 pub mod shell;
 pub mod store;
 pub mod tool;
+pub mod transaction;
 pub mod turn;
 pub mod validator;
 pub mod workspace;

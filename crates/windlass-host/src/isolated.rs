@@ -232,8 +232,10 @@ pub fn unlogged_landings(shelf: &Shelf) -> Vec<Unlogged> {
 
 /// Whether a layer can be had with its upper side below this folder, which is where copies are kept.
 pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
-    crate::private::create_dir(copies).map_err(|err| err.message)?;
-    let trial = Shelf::new(copies.join(".trial"));
+    // On the same file system, and gone afterwards: who only asks makes no folders.
+    let near = copies.ancestors().find(|dir| dir.is_dir()).unwrap_or(copies);
+    let place = near.join(format!(".windlass-trial-{}", std::process::id()));
+    let trial = Shelf::new(place.clone());
     let slot = trial.create(Path::new("/"), "none", "none").map_err(|err| err.to_string())?;
     let tried = (|| {
         let folder = |name: &str| slot.folder(name).map_err(|err| err.to_string());
@@ -243,7 +245,7 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
         Session::open(helper, &spec).map(drop).map_err(|err| err.to_string())
     })();
     drop(slot);
-    let _ = shelf::remove_tree(&copies.join(".trial"));
+    let _ = shelf::remove_tree(&place);
     tried
 }
 

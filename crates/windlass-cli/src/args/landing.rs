@@ -1,0 +1,139 @@
+//! What was typed about checks, landing, kept runs, and taking back.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::OutputArgs;
+
+/// What must hold before changes land, and how they land.
+#[derive(Debug, Args, Default, Clone)]
+#[command(next_help_heading = "Checks and landing")]
+pub(crate) struct ContractArgs {
+    /// A command that must succeed before anything lands, the name of a validator, or `none`; may be given more than
+    /// once [default: what is found in the project]
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) validate: Vec<String>,
+    /// Make a commit of what lands, with this message or the prompt
+    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) commit: Option<String>,
+    /// Write a patch file and leave the tree as it is
+    #[arg(long, value_name = "FILE", conflicts_with = "commit")]
+    pub(crate) patch: Option<PathBuf>,
+    /// Land although other files were changed meanwhile, without checking again
+    #[arg(long)]
+    pub(crate) land_anyway: bool,
+    /// Changing nothing is fine
+    #[arg(long)]
+    pub(crate) allow_no_changes: bool,
+    /// Changed tests, scripts and settings of the checks are a failure
+    #[arg(long)]
+    pub(crate) strict_judge: bool,
+    /// Only these paths may be changed, as in an ignore file; may be given more than once
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) write_path: Option<Vec<String>>,
+    /// Most tries until the checks pass [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_iterations: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Of all workspaces
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Look in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Which kept run; the newest of this workspace without it
+    pub(crate) name: Option<String>,
+    /// Only names and counts
+    #[arg(long)]
+    pub(crate) stat: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Look in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LandArgs {
+    /// Which kept run; the newest of this workspace without it
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) contract: ContractArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiscardArgs {
+    /// Which kept run
+    pub(crate) name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Only this run, such as `run-2` [default: the last one that changed something]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["call", "to"])]
+    pub(crate) run: Option<String>,
+    /// Only this call
+    #[arg(long, value_name = "CALL", conflicts_with = "to")]
+    pub(crate) call: Option<String>,
+    /// Everything after this event, by its number
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) to: Option<u64>,
+    #[command(flatten)]
+    pub(crate) how: TakeBackArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedoArgs {
+    #[command(flatten)]
+    pub(crate) how: TakeBackArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeBackArgs {
+    /// In this session [default: the newest of this workspace with something to take back]
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Only show what would change
+    #[arg(long)]
+    pub(crate) preview: bool,
+    /// Leave out files that cannot be taken back, instead of changing nothing
+    #[arg(long)]
+    pub(crate) partly: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Which session
+    pub(crate) session: String,
+    /// Only this run
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

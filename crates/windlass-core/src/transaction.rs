@@ -1,0 +1,222 @@
+//! The ports to one run's view of the workspace, in place or on a copy: what is in force, what was changed, how it
+//! lands, and what each call changed for undo. `host` implements these; nothing here opens anything.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::BoxFuture;
+use crate::id::{CallId, RunId, SessionId};
+use crate::image::Swap;
+use crate::validator::Before;
+use crate::workspace::{FileChange, Files, Processes};
+
+/// How a run sees the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// On the user's own tree.
+    InPlace,
+    /// On a private copy that lands when the checks pass.
+    Isolated,
+}
+
+/// A run's wish for a workspace.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'a> {
+    /// Of which session.
+    pub session: &'a SessionId,
+    /// For which run.
+    pub run: &'a RunId,
+    /// How.
+    pub how: Isolation,
+    /// Go on with the copy that was kept under this name.
+    pub kept: Option<&'a str>,
+}
+
+/// Opens workspaces for runs.
+pub trait Workspaces: Send + Sync {
+    /// Opens the workspace for one run. What cannot be had is an error, never a silent fallback.
+    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>>;
+}
+
+/// One run's view of the workspace.
+pub trait Transaction: Send + Sync {
+    /// What is in force, for the event that says so.
+    fn terms(&self) -> Terms;
+    /// The name of the copy; `None` in place.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+    /// What a person should know about this view of the workspace, each thing once.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// The files.
+    fn files(&self) -> Arc<dyn Files>;
+    /// The tree as it was before.
+    fn before(&self) -> Arc<dyn Before>;
+    /// The processes.
+    fn processes(&self) -> Arc<dyn Processes>;
+    /// What each call changes, for undo; `None` where the run is undone as a whole.
+    fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
+        None
+    }
+    /// What differs from the tree at opening.
+    fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>>;
+    /// Ends every process, so that nothing moves while validators look.
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>>;
+    /// Paths that the person changed in their own tree since it was opened or last caught up with.
+    fn moved(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+    /// Takes in what the person changed meanwhile: three-way where both changed a file and what was there before is
+    /// known. Where it is not, or both changed the same lines, the error lists the paths and nothing was taken in.
+    fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Puts the versions of before in the place of these changed paths, until [`Transaction::put_back`].
+    fn set_aside<'a>(&'a self, _paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Puts the run's own versions back.
+    fn put_back(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Brings exactly the changes of this hash to where they belong, all or nothing. After an error the copy is as it
+    /// was.
+    fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>>;
+    /// Keeps the copy by name; `None` where there is nothing to keep.
+    fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>>;
+    /// Throws the copy away.
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>>;
+}
+
+/// What a run changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// In the source set, sorted by path: what would land.
+    pub files: Vec<FileChange>,
+    /// The hash of exactly that (decision 6); `None` in place.
+    pub tree_hash: Option<String>,
+    /// Ignored paths and build outputs, which stay behind.
+    pub left: Vec<String>,
+    /// Changed source files that cannot land, each with the reason.
+    pub cannot: Vec<(String, String)>,
+    /// How many source files there were before, where that is known.
+    pub files_before: Option<usize>,
+}
+
+/// How changes are to land.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Landing {
+    /// The hash of what was judged; anything else does not land.
+    pub tree_hash: Option<String>,
+    /// Where they go.
+    pub to: LandTo,
+}
+
+/// Where changes go.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum LandTo {
+    /// Into the user's tree.
+    #[default]
+    Tree,
+    /// Into the tree, and as a commit on the current branch with this message.
+    Commit(String),
+    /// Into a patch file, and nowhere else.
+    Patch(std::path::PathBuf),
+}
+
+/// What a run's isolation really is. Stated before it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Terms {
+    /// `in_place`, `overlay`, `reflink` or `copy`.
+    pub strategy: String,
+    /// `none`, or what commands may do and the kernel means that hold them to it.
+    pub isolation: String,
+    /// `wire`, `reported` or `none`.
+    pub metering: String,
+    /// `per_call` or `sandbox_only`.
+    pub gate: String,
+    /// `open`, `off`, `loopback` or the allow-list.
+    pub network: String,
+    /// Whether the kernel keeps commands from everything but the workspace. Weaker means do not count: the policy
+    /// judges by what is really in force.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
+}
+
+/// What landed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Landed {
+    /// Paths that were written or removed.
+    pub files: Vec<String>,
+    /// Where new commits of the run went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refname: Option<String>,
+    /// Each path by content, before and after: what undo needs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub swaps: Vec<Swap>,
+    /// The commit that was made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The patch file that was written instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// What will be run on this machine by other programs: build scripts, hooks, settings of editors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executes: Vec<String>,
+    /// Ignored paths and build outputs, which stayed behind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
+}
+
+/// Why a workspace could not be opened, landed or kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct WorkspaceError {
+    /// What to match on.
+    pub kind: WorkspaceErrorKind,
+    /// What happened and what to do.
+    pub message: String,
+}
+
+/// Kinds of workspace errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceErrorKind {
+    /// The isolation asked for is not to be had (exit code 8).
+    Isolation,
+    /// The person changed the same files meanwhile.
+    Conflict,
+    /// What would land is not what was judged.
+    Stale,
+    /// Anything else.
+    Other,
+}
+
+impl WorkspaceError {
+    /// Anything else.
+    #[must_use]
+    pub fn other(message: impl Into<String>) -> Self {
+        Self { kind: WorkspaceErrorKind::Other, message: message.into() }
+    }
+}
+
+/// What each call of a run changes in the user's own tree, kept so that it can be taken back.
+pub trait Snapshots: Send + Sync {
+    /// From here on what changes is this call's doing.
+    fn begin(&self, call: &CallId);
+    /// What the call changed; what was there before is stored under its hash.
+    fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>>;
+}
+
+/// What one call changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CallChanges {
+    /// Each path by content.
+    pub swaps: Vec<Swap>,
+    /// Paths that cannot be taken back, with the reason.
+    pub lost: Vec<(String, String)>,
+}
