@@ -18,6 +18,8 @@ const FOLDERS: usize = 1_000;
 const FILES: usize = 100;
 /// The file that is changed and landed.
 const CHANGED: &str = "part-07/folder-0357/file-42.txt";
+/// What it ignores, as trees do.
+const IGNORED: &str = "target/\n/dist/\nnode_modules/\n*.o\n*.log\n.env*\n!.env.example\n";
 const WORKTREE: &str = "`git worktree add`";
 
 /// Opening, walking and landing in a tree of 100,000 files, and whole runs.
@@ -52,6 +54,7 @@ impl<'a> Tree<'a> {
                 std::fs::write(dir.join(format!("file-{file:02}.txt")), text).context("the large tree is not made")?;
             }
         }
+        std::fs::write(tree.dir.join(".gitignore"), IGNORED).context("the large tree cannot be made")?;
         for args in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "all of it"]] {
             lab.once(tree.git().args(args))?;
         }
