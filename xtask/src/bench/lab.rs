@@ -94,10 +94,17 @@ impl Lab {
         command
     }
 
-    /// Our own program, on a server.
+    /// Our own program in place, on a server.
     pub(crate) fn windlass(&self, server: &Server, wire: Wire) -> Command {
+        let mut command = self.isolated(server, wire);
+        command.arg("--in-place");
+        command
+    }
+
+    /// The same on a copy of the workspace.
+    pub(crate) fn isolated(&self, server: &Server, wire: Wire) -> Command {
         let mut command = self.program("windlass");
-        command.args(["run", "--in-place", "--yes", "--approval", "auto", "-m", "scripted-bench"]);
+        command.args(["run", "--yes", "--approval", "auto", "-m", "scripted-bench"]);
         command.args(["--provider", wire.vendor(), "--base-url", &server.url(wire)]);
         command.args(["-o", "json", "--max-steps", "2000", "--max-tokens", "unlimited", "Do what has to be done."]);
         command

@@ -9,6 +9,8 @@ use super::measure::{Sample, Spread};
 use super::report::{Row, Target, Unit};
 
 const MB: f64 = 1e6;
+/// What a run without tools stands beside.
+pub(super) const ONE_EXCHANGE: &str = "one exchange, one file, one sync";
 /// The most memory a run may hold.
 const MAX_RSS_MB: f64 = 25.0;
 /// One answer of this many bytes, in pieces of four.
@@ -32,16 +34,19 @@ pub(crate) fn one_shot(lab: &Lab) -> Result<Vec<Row>> {
     let mut seen = 0;
     lab.once(&mut lab.windlass(&server, Wire::Messages))?;
     let bytes = server.arrivals(&mut seen, 1)?[0].bytes.to_string();
-    let floor = || {
-        let mut command = lab.program("floor-exchange");
-        command.args(["--url", &server.url(Wire::Messages), "--file", &lab.scratch(), "--bytes", &bytes]);
-        command
-    };
+    let floor = || floor_exchange(lab, &server, &bytes);
     let (ours, floor) = lab.alternate(lab.times(200), || lab.windlass(&server, Wire::Messages), floor)?;
     let (ours, floor) = (wall(&ours)?, wall(&floor)?);
-    let row = |name| Row::new(name, Unit::Ms, ours).floor("one exchange, one file, one sync", floor);
+    let row = |name| Row::new(name, Unit::Ms, ours).floor(ONE_EXCHANGE, floor);
     let whole = row("run without tools").target(Target::Ratio(2.0));
     Ok(vec![whole, row("the same, all of it").target(Target::Below(10.0))])
+}
+
+/// The floor of a run without tools.
+pub(super) fn floor_exchange(lab: &Lab, server: &Server, bytes: &str) -> Command {
+    let mut command = lab.program("floor-exchange");
+    command.args(["--url", &server.url(Wire::Messages), "--file", &lab.scratch(), "--bytes", bytes]);
+    command
 }
 
 /// A hundred steps, each one shell command.
@@ -225,15 +230,15 @@ fn growth(runs: &[Vec<Arrival>]) -> Result<Spread> {
     Ok(Spread { min: late.min - early.min, median: late.median - early.median })
 }
 
-fn wall(samples: &[Sample]) -> Result<Spread> {
+pub(super) fn wall(samples: &[Sample]) -> Result<Spread> {
     Spread::of(samples.iter().map(|sample| sample.wall.as_secs_f64() * 1e3).collect())
 }
 
-fn cpu(samples: &[Sample]) -> Result<Spread> {
+pub(super) fn cpu(samples: &[Sample]) -> Result<Spread> {
     Spread::of(samples.iter().map(|sample| sample.cpu.as_secs_f64() * 1e3).collect())
 }
 
-fn rss(samples: &[Sample]) -> Result<Spread> {
+pub(super) fn rss(samples: &[Sample]) -> Result<Spread> {
     Spread::of(samples.iter().map(|sample| sample.rss as f64 / MB).collect())
 }
 

@@ -354,8 +354,8 @@ impl Work {
     }
 
     pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {
-        let fingerprint = self.survey().map_or_else(|| "unknown".to_owned(), |survey| survey.fingerprint());
-        tree_hash(&fingerprint, swaps)
+        let survey = self.survey();
+        tree_hash(survey.as_ref().map_or("unknown", |survey| survey.fingerprint()), swaps)
     }
 
     /// Whether it is a layer over the tree, and not a copy of it.

@@ -192,7 +192,6 @@ impl Rules {
     }
 
     pub(crate) fn ignores(&self, path: &Path, is_dir: bool) -> bool {
-        let path = Path::new("/").join(path);
         let levels = || std::iter::successors(Some(self), |level| level.above.as_deref());
         // The levels of the repository that the path is in.
         let count = levels().position(|level| level.repository).map_or(usize::MAX, |at| at + 1);
@@ -200,7 +199,11 @@ impl Rules {
         let ignores = levels().filter_map(|level| level.ignore.as_ref());
         let gitignores = own().filter_map(|level| level.gitignore.as_ref());
         let excludes = own().filter_map(|level| level.exclude.as_ref());
-        let mut all = ignores.chain(gitignores).chain(excludes);
+        let mut all = ignores.chain(gitignores).chain(excludes).peekable();
+        if all.peek().is_none() {
+            return false;
+        }
+        let path = Path::new("/").join(path);
         let said = all.find_map(|file| Some(file.matched(&path, is_dir)).filter(|said| !said.is_none()));
         said.is_some_and(|said| said.is_ignore())
     }
@@ -221,5 +224,6 @@ fn read_rules(root: &Root, dir: &Path, path: &Path) -> Option<Gitignore> {
             let _ = builder.add_line(None, line.strip_suffix('\r').unwrap_or(line));
         }
     }
-    builder.build().ok()
+    // One with nothing but remarks, as git makes it for every repository, says nothing.
+    builder.build().ok().filter(|rules| !rules.is_empty())
 }

@@ -1,0 +1,144 @@
+//! What an isolated run of a workspace takes: opening it until its first command has ended, and the rest of the stat
+//! walk; where a file is named, also the walk that tells what a person changed meanwhile and the landing of a change of
+//! that file. Writes these milliseconds into a file. Processor time and memory are what the kernel accounts to it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+use windlass_bench::flags::Flags;
+use windlass_core::CancellationToken;
+use windlass_core::clock::Timestamp;
+use windlass_core::id::{RunId, SessionId};
+use windlass_core::workspace::{
+    Command, Isolation, LandTo, Landing, Opening, ProcessEnd, Transaction, Watch, WorkspaceError, Workspaces as _,
+};
+use windlass_host::exec::child_env;
+use windlass_host::isolated::{Shelf, Transactions};
+use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::transaction::InPlace;
+use windlass_host::workspace::Root;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> Result<()> {
+    let flags = Flags::from_env(&["--helper", "--workspace", "--home", "--land", "--file"])?;
+    let place = Place {
+        helper: flags.need::<String>("--helper")?.into(),
+        workspace: Path::new(&flags.need::<String>("--workspace")?).canonicalize()?,
+        home: Path::new(&flags.need::<String>("--home")?).canonicalize()?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let land = flags.get::<String>("--land")?;
+    let times = runtime.block_on(place.measure(land.as_deref()))?;
+    drop(runtime);
+    wait_for_helpers()?;
+    std::fs::write(flags.need::<String>("--file")?, times.join(" ")).context("the figures cannot be written")
+}
+
+struct Place {
+    helper: PathBuf,
+    workspace: PathBuf,
+    home: PathBuf,
+}
+
+impl Place {
+    /// As the program itself puts it together.
+    fn transactions(&self) -> Result<Transactions> {
+        let path = std::env::var_os("PATH").context("there is no PATH")?;
+        let env = child_env([("PATH".into(), path), ("HOME".into(), self.home.clone().into_os_string())], &[]);
+        let root = Arc::new(Root::open(&self.workspace)?);
+        let data = self.home.join("data");
+        let plan = SandboxPlan {
+            root: self.workspace.clone(),
+            home: Some(self.home.clone()),
+            own: vec![data.clone()],
+            data_dir: data.clone(),
+            level: Level::WorkspaceWrite,
+            net: NetPolicy::Off,
+            read: Vec::new(),
+            write: Vec::new(),
+            hidden: Vec::new(),
+            limits: Limits::default(),
+            accept_landlock: false,
+        };
+        let helper = Helper { program: self.helper.clone(), args: vec!["__sandbox-helper".into()] };
+        let sandbox = Arc::new(Sandbox::new(plan, helper, env.clone()));
+        let in_place = InPlace::new(Arc::clone(&root), env.clone());
+        let shelf = Shelf::new(data.join("transactions"));
+        Ok(Transactions::new(in_place, root, env, shelf, data.join("undo"))?.sandboxed(sandbox))
+    }
+
+    async fn measure(&self, land: Option<&str>) -> Result<Vec<String>> {
+        let began = Instant::now();
+        let all = self.transactions()?;
+        let (session, run) = (SessionId::fresh(Timestamp::from_millis(0), 1), RunId::nth(1));
+        let opening = Opening { session: &session, run: &run, how: Isolation::Isolated, kept: None };
+        let open = all.open(opening).await.map_err(said)?;
+        shell(&*open, "true").await?;
+        let mut times = vec![since(began)];
+        let strategy = open.terms().strategy;
+        ensure!(strategy == "overlay", "the run works on a {strategy}: there is no layer to measure");
+        if let Some(path) = land {
+            shell(&*open, &format!("printf 'changed\\n' >> '{path}'")).await?;
+        }
+        let began = Instant::now();
+        // It is asked what was changed relative to what, so that the walk is waited for.
+        let changes = open.changes().await.map_err(said)?;
+        times.push(since(began));
+        if let Some(path) = land {
+            let began = Instant::now();
+            let moved = open.moved().await.map_err(said)?;
+            ensure!(moved.is_empty(), "nobody changed anything, and it saw {moved:?}");
+            times.push(since(began));
+            let began = Instant::now();
+            let landing = Landing { tree_hash: changes.tree_hash, to: LandTo::Tree };
+            let landed = open.land(&landing).await.map_err(said)?;
+            ensure!(landed.files == [path], "{:?} landed, and not {path} alone", landed.files);
+            times.push(since(began));
+        }
+        open.discard().await.map_err(said)?;
+        Ok(times)
+    }
+}
+
+async fn shell(open: &dyn Transaction, line: &str) -> Result<()> {
+    let command = Command {
+        line: line.to_owned(),
+        workdir: String::new(),
+        timeout: PATIENCE,
+        keep: 4_096,
+        input: None,
+        looks: false,
+    };
+    let watch = Watch { progress: &|_| {}, cancel: CancellationToken::new(), artifacts: None };
+    let finished = open.processes().run(command, watch).await.map_err(|err| anyhow!(err.0))?;
+    let ended_well = matches!(finished.end, ProcessEnd::Exited { code: 0 });
+    ensure!(ended_well, "`{line}` failed in the copy: {}", finished.output);
+    Ok(())
+}
+
+/// The kernel accounts a child when it was waited for, which a thread of the sandbox does.
+fn wait_for_helpers() -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(anyhow!("a helper of the sandbox does not end"))
+}
+
+fn since(began: Instant) -> String {
+    format!("{:.3}", began.elapsed().as_secs_f64() * 1e3)
+}
+
+fn said(err: WorkspaceError) -> anyhow::Error {
+    anyhow!(err.message)
+}
