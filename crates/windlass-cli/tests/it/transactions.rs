@@ -353,6 +353,53 @@ async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
     assert!(err.message.contains("sub/b.txt: you removed it, and the run changed it"), "{err}");
 }
 
+/// Most editors save by a rename, which a layer over the tree does not show: what the files of the run read then is not
+/// what is in the tree, and the tree is not what the run began with.
+#[tokio::test]
+async fn what_was_saved_before_the_run_wrote_is_never_taken_for_what_both_began_with() {
+    let mine = "1\n2\n3\n4\n5\n6\n7\n8\nmine\n";
+    let save = |lab: &Lab| {
+        lab.write("draft", mine);
+        std::fs::rename(lab.work().join("draft"), lab.work().join("a.txt")).unwrap();
+    };
+    let write = |run: &Run| {
+        let shown = run.0.files().read("a.txt", 1_000).unwrap();
+        run.write("a.txt", &String::from_utf8(shown).unwrap().replace("1\n", "run\n"));
+    };
+    // Nobody knows what was there.
+    let lab = Lab::new(FILES);
+    let run = lab.open().await;
+    run.sh("cat a.txt").await;
+    save(&lab);
+    write(&run);
+    let err = run.0.catch_up().await.unwrap_err();
+    assert_eq!(err.kind, WorkspaceErrorKind::Conflict);
+    assert_eq!(lab.read("a.txt"), mine);
+    // Git knows it.
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("cat a.txt").await;
+    save(&lab);
+    write(&run);
+    run.0.catch_up().await.unwrap();
+    run.land().await.unwrap();
+    assert_eq!(lab.read("a.txt"), "run\n2\n3\n4\n5\n6\n7\n8\nmine\n");
+}
+
+#[tokio::test]
+async fn folders_that_were_removed_and_made_anew_land_as_they_are() {
+    let lab = Lab::committed(FILES);
+    symlink("sub", lab.work().join("link")).unwrap();
+    let run = lab.open().await;
+    run.sh("rm -r sub link && mkdir -p sub/deep link && echo d > sub/deep/d.txt && echo b > link/b.txt").await;
+    let expect = ["D link", "R sub/b.txt link/b.txt", "D sub/b.txt", "D sub/deep/c.txt", "C sub/deep/d.txt"];
+    assert_eq!(run.changes().await, expect);
+    run.land().await.unwrap();
+    let below = |top: &str| tree_of(&lab.work().join(top)).into_keys().collect::<Vec<_>>();
+    assert_eq!(below("sub"), ["deep", "deep/d.txt"].map(PathBuf::from));
+    assert_eq!(below("link"), ["b.txt"].map(PathBuf::from));
+}
+
 #[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);

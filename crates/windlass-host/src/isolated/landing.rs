@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 use windlass_core::gate::executes_later;
 use windlass_core::image::{Image, Swap};
@@ -103,7 +103,16 @@ impl Work {
         let Some(survey) = self.survey() else {
             return Err(conflict("it is not known what the tree was when the copy was opened; catch up first"));
         };
+        let is_folder = |path: &Path| {
+            let stat = rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW);
+            stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        };
         let record = |path: &Path| {
+            // What is seen through a link is at another path.
+            let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+            if !above.into_iter().all(is_folder) {
+                return None;
+            }
             let stat = rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             Some(Print::of(&stat))
         };

@@ -80,7 +80,8 @@ impl Layers<'_> {
                 }
                 match kind {
                     FileType::Directory => {
-                        let hides = below == Some(FileType::Directory) && is_opaque(self.upper, &path);
+                        // What is in a directory that hides hides, too; the kernel marks only the topmost.
+                        let hides = below == Some(FileType::Directory) && (hides || is_opaque(self.upper, &path));
                         open.push((path.clone(), sieve.inside(self.merged, &path), hides));
                     }
                     FileType::RegularFile | FileType::Symlink => {
