@@ -83,12 +83,16 @@ fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) 
     let mut plans = Vec::new();
     // In place nothing is gated: only what was asked for looks.
     let usual: Vec<String> = USUAL.iter().map(|name| (*name).to_owned()).collect();
-    let chain = match settings.layers.texts("validate.chain") {
+    let mut chain = match settings.layers.texts("validate.chain") {
         Some(chain) => chain.to_vec(),
         None if isolated => usual,
         None if args.validate.is_empty() => Vec::new(),
         None => vec![DETECTED.to_owned()],
     };
+    // What was asked for by name looks, also where the chain leaves no place for it.
+    if !args.validate.is_empty() && !chain.iter().any(|name| name == DETECTED) {
+        chain.push(DETECTED.to_owned());
+    }
     for name in &chain {
         match name.as_str() {
             DETECTED if args.validate.is_empty() => {

@@ -280,7 +280,7 @@ impl Transaction for IsolatedRun {
             let changed = self.0.changed().await;
             let files = match changed {
                 // What would change nothing is not worth a name.
-                Ok(changed) if changed.swaps.is_empty() && changed.cannot.is_empty() => {
+                Ok(changed) if changed.swaps.is_empty() && changed.cannot.is_empty() && !self.0.has_commits().await => {
                     return self.on_work(|work| work.discard().map(|()| None)).await;
                 }
                 Ok(changed) => changed.swaps.len(),

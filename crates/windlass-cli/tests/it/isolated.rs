@@ -212,6 +212,39 @@ fn validators_that_are_wrong_are_said_before_anything_starts() {
     check(passes, 0, "");
     let output = run(&place, DONE, &["--validate", "none", "--validate", "true"]);
     assert_eq!(output.code, 2, "{}", output.err);
+    std::fs::write(&config, "validate.chain = [\"syntax\"]\n").unwrap();
+    let output = run(&place, &DONE.repeat(3), &["--allow-no-changes", "--validate", "false"]);
+    assert_eq!(output.code, 3, "what is asked for looks, whatever the chain is: {}", output.err);
+}
+
+#[test]
+fn commits_that_change_no_file_are_not_lost() {
+    let commit = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git commit -qam mine\" } }]\n";
+    let script = format!("{commit}{DONE}");
+    let place = project();
+    place.write("value.txt", "mine\n");
+    git(&place, &["config", "user.name", "n"]);
+    git(&place, &["config", "user.email", "e"]);
+    let failed = run(&place, &script, &["--json"]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let name = json(&failed)["transaction"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(&["diff", &name]).code, 0);
+    let landed = place.run(&["land", &name, "--allow-no-changes"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert_eq!(git(&place, &["log", "-1", "--format=%s", &format!("refs/windlass/{name}")]), "mine");
+    assert_eq!(git(&place, &["log", "-1", "--format=%s"]), "one");
+}
+
+#[test]
+fn to_look_at_a_kept_run_throws_nothing_away() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\n"));
+    let name = json(&run(&place, &script, CHECK))["transaction"].as_str().unwrap().to_owned();
+    place.write("value.txt", "worse\n");
+    assert_eq!(place.run(&["diff", &name]).code, 0);
+    place.write("value.txt", "bad\n");
+    let diff = place.run(&["diff", &name]);
+    assert!(diff.code == 0 && diff.out.contains("+worse"), "{}{}", diff.out, diff.err);
 }
 
 #[test]

@@ -401,6 +401,19 @@ async fn folders_that_were_removed_and_made_anew_land_as_they_are() {
 }
 
 #[tokio::test]
+async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_a_file_removes_it() {
+    let names: Vec<String> = (0..600).map(|number| format!("f{number}")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "old\n")).chain(FILES.to_vec()).collect();
+    let lab = Lab::committed(&files);
+    let run = lab.open().await;
+    run.sh("for one in f*; do echo new > $one; done; echo '*' > .gitignore; rm gone.txt; mkfifo gone.txt").await;
+    let landed = run.land().await.unwrap();
+    assert_eq!(landed.files.len(), 602);
+    assert!(names.iter().all(|name| lab.read(name) == "new\n"));
+    assert!(!lab.work().join("gone.txt").exists());
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;

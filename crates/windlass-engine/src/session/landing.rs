@@ -6,7 +6,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::Outlet;
-use windlass_core::workspace::{Change, Changes, Landing, Transaction, WorkspaceErrorKind};
+use windlass_core::workspace::{Change, Changes, LandTo, Landing, Transaction, WorkspaceErrorKind};
 
 use super::drive::{Ended, Traces, Work};
 use super::judging::{broken, named};
@@ -63,7 +63,7 @@ impl Work {
     async fn land(&self, transaction: &dyn Transaction, traces: &Traces) -> Result<bool, Ended> {
         let changes = transaction.changes().await.map_err(broken)?;
         if changes.files.is_empty() {
-            return Ok(true);
+            return self.land_commits(transaction, changes.tree_hash).await;
         }
         self.ask_about(&changes).await?;
         // What was judged is what lands; without validators it is what was there a moment ago.
@@ -74,6 +74,8 @@ impl Work {
             Ok(landed) => {
                 self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
                 self.outlet.sync().await?;
+                // What cannot be undone, and what could not be brought over, is known only now.
+                self.tell_notes(transaction).await?;
                 Ok(true)
             }
             Err(err) => {
@@ -85,6 +87,18 @@ impl Work {
                 Err(Ended::With(Outcome::failed(reason, err.message)))
             }
         }
+    }
+
+    /// A run that left every file as it was may still have made commits.
+    async fn land_commits(&self, transaction: &dyn Transaction, tree_hash: Option<String>) -> Result<bool, Ended> {
+        let landing = Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree };
+        let landed = transaction.land(&landing).await.map_err(broken)?;
+        if landed.refname.is_some() {
+            self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
+            self.outlet.sync().await?;
+        }
+        self.tell_notes(transaction).await?;
+        Ok(true)
     }
 
     /// Asks a person about changed files that other programs or agents act on, unless the prompt named them.

@@ -100,6 +100,9 @@ impl Work {
 
     /// Every changed path is in the user's tree as it was when the copy was opened.
     fn unmoved(&self, swaps: &[Swap]) -> Result<(), WorkspaceError> {
+        if swaps.is_empty() {
+            return Ok(());
+        }
         let Some(survey) = self.survey() else {
             return Err(conflict("it is not known what the tree was when the copy was opened; catch up first"));
         };
@@ -192,21 +195,31 @@ impl Work {
         Ok(git)
     }
 
+    /// The newest commit of the copy, when the user's repository does not have it.
+    async fn new_commit(&self, git: &UserGit) -> Option<String> {
+        if !self.git_was_touched() {
+            return None;
+        }
+        let head = self.in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"").await.ok()?.trim().to_owned();
+        let plausible = matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !plausible || git.ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"").await.is_ok() {
+            return None;
+        }
+        Some(head)
+    }
+
+    /// Whether the run made commits that are nowhere else.
+    pub(super) async fn has_commits(&self) -> bool {
+        match UserGit::of(self.base.root(), &self.desk.env) {
+            Some(git) => self.new_commit(&git).await.is_some(),
+            None => false,
+        }
+    }
+
     /// Fetches the commits that the run made in its copy, by plumbing that runs nothing of it.
     async fn bring_commits(self: &Arc<Self>) -> Result<Option<String>, String> {
         let Some(git) = UserGit::of(self.base.root(), &self.desk.env) else { return Ok(None) };
-        if !self.git_was_touched() {
-            return Ok(None);
-        }
-        let head = self.in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"").await.unwrap_or_default();
-        let head = head.trim().to_owned();
-        let plausible = matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !plausible {
-            return Ok(None);
-        }
-        if git.ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"").await.is_ok() {
-            return Ok(None);
-        }
+        let Some(head) = self.new_commit(&git).await else { return Ok(None) };
         let mut wanted = format!("{head}\n");
         if let Ok(own) = git.line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await {
             wanted.push_str(&format!("^{own}\n"));

@@ -88,6 +88,10 @@ impl Layers<'_> {
                         touched.sources.insert(path);
                     }
                     _ => {
+                        // The file that was there is gone all the same.
+                        if matches!(below, Some(FileType::RegularFile | FileType::Symlink)) {
+                            touched.sources.insert(path.clone());
+                        }
                         touched.special.insert(path);
                     }
                 }

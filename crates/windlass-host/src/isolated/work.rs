@@ -27,7 +27,7 @@ use crate::workspace::Root;
 
 /// Paths that are named in one note.
 const MAX_NAMED: usize = 5;
-/// Ignored paths that git is asked about, and that are listed.
+/// Ignored paths that are listed.
 const MAX_LEFT: usize = 500;
 
 /// A copy that a run works on.
@@ -263,10 +263,9 @@ impl Work {
         let work = Arc::clone(self);
         let mut touched = super::blocking(move || work.touched()).await?;
         // What is tracked counts, whatever the ignore files say.
-        let ignored: Vec<PathBuf> = touched.left.iter().take(MAX_LEFT).cloned().collect();
-        let git = (!ignored.is_empty()).then(|| UserGit::of(self.base.root(), &self.desk.env)).flatten();
+        let git = (!touched.left.is_empty()).then(|| UserGit::of(self.base.root(), &self.desk.env)).flatten();
         if let Some(git) = git
-            && let Ok(tracked) = git.tracked(&ignored).await
+            && let Ok(tracked) = git.tracked(&touched.left).await
         {
             touched.left.retain(|path| !tracked.contains(path));
             touched.sources.extend(tracked);
