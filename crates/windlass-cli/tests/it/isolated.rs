@@ -183,6 +183,11 @@ fn broken_syntax_goes_back_with_its_line() {
     let result = run(&place, &script, &["--json"]);
     assert_eq!(result.code, 0, "{}", result.err);
     assert_eq!(json(&result)["iterations"], 2);
+    // A link has no syntax, wherever it leads.
+    let place = project();
+    let link = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"ln -s /nowhere/x.py x.py && ln -s ../up up\" } }]\n";
+    let result = run(&place, &format!("{link}{DONE}"), &["--json"]);
+    assert_eq!(result.code, 0, "{}", result.err);
 }
 
 #[test]
@@ -238,7 +243,7 @@ fn commits_that_change_no_file_are_not_lost() {
 #[test]
 fn to_look_at_a_kept_run_throws_nothing_away() {
     let place = project();
-    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\n"));
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\\n"));
     let name = json(&run(&place, &script, CHECK))["transaction"].as_str().unwrap().to_owned();
     place.write("value.txt", "worse\n");
     assert_eq!(place.run(&["diff", &name]).code, 0);
