@@ -24,7 +24,7 @@ use windlass_core::runtime::{RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Artifacts, NoSecrets, Outside, Redactor, Workspaces};
+use windlass_core::workspace::{Artifacts, Landed, NoSecrets, Outside, Redactor, Workspaces};
 
 use crate::account::Books;
 use crate::log::{Log, Scope, View};
@@ -349,6 +349,13 @@ pub enum Noted {
         /// Its name.
         name: String,
     },
+    /// Something landed, and its process died before it could say so.
+    Landed {
+        /// What landed.
+        landed: Landed,
+        /// The hash of what was judged.
+        tree_hash: Option<String>,
+    },
 }
 
 /// One durable log about one workspace.
@@ -426,6 +433,7 @@ impl Session {
             Noted::Undone { of, also, swaps } => EventKind::Undone { of, also, files: files(&swaps), swaps },
             Noted::Redone { of, swaps } => EventKind::Redone { of, files: files(&swaps), swaps },
             Noted::Discarded { name } => EventKind::Discarded { name },
+            Noted::Landed { landed, tree_hash } => EventKind::Landed { landed, tree_hash },
         };
         self.log.emit(&self.scope(None), kind).await?;
         self.log.sync().await?;

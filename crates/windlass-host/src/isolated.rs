@@ -3,7 +3,8 @@
 //!
 //! A tour: [`shelf`] keeps copies by name; `survey` is the stat walk that tells what a person changed meanwhile; `layer`
 //! and `copied` are the two kinds of copies; `sources` says which files count; `work` is one copy with its changes;
-//! `catching_up` takes in what the person did; `landing` brings the result home.
+//! `catching_up` takes in what the person did; `landing` brings the result home; `untold` is what the log must still be
+//! told of it.
 
 mod catching_up;
 mod copied;
@@ -14,6 +15,7 @@ mod shelf;
 mod shown;
 mod sources;
 mod survey;
+mod untold;
 mod user_git;
 mod work;
 
@@ -26,6 +28,7 @@ use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
+pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::work::Work;
 use crate::exec::Guard;
@@ -194,7 +197,12 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
             .and_then(|contents| recover(&journal, &contents).map_err(|err| err.to_string()));
         match outcome {
             Ok(None) => {}
-            Ok(Some(done)) => recovered.push((name, Ok(done))),
+            Ok(Some(done)) => {
+                if let Some(dir) = journal.parent() {
+                    untold::settle(dir, done.landed);
+                }
+                recovered.push((name, Ok(done)));
+            }
             Err(why) => recovered.push((name, Err(why))),
         }
     }

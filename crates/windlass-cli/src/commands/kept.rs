@@ -12,7 +12,8 @@ use windlass_core::workspace::{Change, Changes, Files, Isolation, Opening, Works
 use windlass_engine::{Noted, Open};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Card, Shelf, recover_landings};
+use windlass_host::isolated::{Card, Shelf, Untold, landing_was_told, recover_landings, untold_landings};
+use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 
 use super::block_on;
@@ -42,6 +43,37 @@ pub(super) fn recover() {
             Err(why) => say!("warning: a landing that was broken off could not be mended: {}: {}", name, message(&why)),
         }
     }
+    for (slot, untold) in untold_landings(&shelf(&places)) {
+        let name = slot.card.name.clone();
+        match tell(&slot.card, untold) {
+            Ok(told) => {
+                if told {
+                    say!("{name} had landed when its process died; `windlass undo` takes it back");
+                }
+                if let Err(err) = landing_was_told(slot) {
+                    say!("warning: {err}");
+                }
+            }
+            Err(why) => say!("warning: {name} has landed, but its session cannot be told: {}", message(&why.message())),
+        }
+    }
+}
+
+/// Tells the log of a session what landed, unless it knows.
+fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
+    block_on(async {
+        let places = Places::from_env(|name| std::env::var_os(name))?;
+        let id = crate::session_run::session_id(&card.session)?;
+        let deeds = super::undo::deeds_of(&SessionLog::new(places.sessions_dir()), &id).await?;
+        Ok(deeds.done.iter().any(|deed| deed.call.is_none() && deed.swaps == untold.landed.swaps))
+    })
+    .and_then(|known| match known {
+        true => Ok(false),
+        false => {
+            let Untold { landed, tree_hash } = untold;
+            note(card, Noted::Landed { landed, tree_hash }).map(|()| true)
+        }
+    })
 }
 
 /// The kept run of that name, or the newest of the workspace.
@@ -175,20 +207,21 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
     }
     let card = slot.card.clone();
     slot.discard().map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
-    if let Err(why) = note_discarded(&card) {
+    if let Err(why) = note(&card, Noted::Discarded { name: card.name.clone() }) {
         say!("warning: the session's log does not say so: {}", message(&why.message()));
     }
     say!("{} is gone", args.name);
     Ok(exit::unless_broken(0))
 }
 
-fn note_discarded(card: &Card) -> Result<(), Failure> {
+/// Notes in the log of its session what became of a copy.
+fn note(card: &Card, what: Noted) -> Result<(), Failure> {
     let root = Arc::new(Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?);
     let settings = Settings::load(Some(root.root()))?;
     let wired = wire::engine(&settings, &wire::Agent::Nobody, root, Mode::Ask, Vec::new(), Vec::new())?;
     block_on(async move {
         let id = crate::session_run::session_id(&card.session)?;
         let session = wired.engine.open(Open::Resume(id), RunMode::Analysis).await?;
-        Ok(session.note(Noted::Discarded { name: card.name.clone() }).await?)
+        Ok(session.note(what).await?)
     })
 }

@@ -298,6 +298,28 @@ fn in_place_work_is_undone_call_by_call() {
     assert_eq!(place.run(&["undo", "--run", "nonsense!"]).code, 2);
 }
 
+#[test]
+fn what_a_killed_run_did_is_found_again_and_lands() {
+    let place = project();
+    let stuck =
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"rm other.txt; echo ready; sleep 600\" } }]\n";
+    let path = place.script(&format!("{}{stuck}{DONE}", write_step("value.txt", "good\\n")));
+    let args = ["run", "--script", &path, "go", "-o", "stream-json", "--validate", "none"];
+    let mut child =
+        place.command(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready\\n") {}
+    let _ = child.kill();
+    let _ = child.wait();
+    let status = json(&place.run(&["status", "--json"]));
+    assert_eq!(status["kept"][0]["state"], "interrupted");
+    let diff = place.run(&["diff"]);
+    assert!(diff.out.contains("+good") && diff.out.contains("-other"), "{}{}", diff.out, diff.err);
+    let landed = place.run(&["land", "--validate", "sh check.sh"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert!(place.read("value.txt") == "good\n" && !place.work().join("other.txt").exists());
+}
+
 /// Kills the run after its n-th event, for every n until it ends by itself: the tree is the old one or the new one,
 /// whatever the next command has to mend.
 #[test]

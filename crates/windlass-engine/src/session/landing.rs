@@ -65,7 +65,17 @@ impl Work {
         if changes.files.is_empty() {
             return self.land_commits(transaction, changes.tree_hash).await;
         }
-        self.ask_about(&changes).await?;
+        if self.ask_about(&changes).await? && !self.contract.land_anyway {
+            // An answer may take its time, and what the checks saw must be what is there.
+            let moved = transaction.moved().await.map_err(broken)?;
+            if !moved.is_empty() {
+                let detail = format!(
+                    "changed in your tree since the checks ran: {}; `windlass land` checks the kept copy once more",
+                    named(&moved)
+                );
+                return Err(Ended::With(Outcome::failed(FailReason::LandingConflict, detail)));
+            }
+        }
         // What was judged is what lands; without validators it is what was there a moment ago.
         let judged = traces.evidence.last().map(|evidence| evidence.tree_hash.clone());
         let tree_hash = judged.unwrap_or(changes.tree_hash);
@@ -101,10 +111,11 @@ impl Work {
         Ok(true)
     }
 
-    /// Asks a person about changed files that other programs or agents act on, unless the prompt named them.
-    async fn ask_about(&self, changes: &Changes) -> Result<(), Ended> {
+    /// Asks a person about changed files that other programs or agents act on, unless the prompt named them. Whether
+    /// there was anything to ask.
+    async fn ask_about(&self, changes: &Changes) -> Result<bool, Ended> {
         if self.contract.ordered {
-            return Ok(());
+            return Ok(false);
         }
         let prompt = self.prompt.text();
         let exposed = self.exposed();
@@ -114,7 +125,7 @@ impl Work {
         let mut paths: Vec<(String, String)> = barred.collect();
         paths.extend(clears_out(changes));
         if paths.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let names: Vec<String> = paths.iter().map(|(path, _)| path.clone()).collect();
         let asking = self.outlet.ask_about(About::Landing(LandingAsk { paths }), true);
@@ -129,7 +140,7 @@ impl Work {
             },
         };
         match answer {
-            Answer::Once | Answer::Always => Ok(()),
+            Answer::Once | Answer::Always => Ok(true),
             Answer::Abandoned => Err(Ended::With(Outcome::Cancelled)),
             _ => Err(Ended::With(Outcome::failed(
                 FailReason::Policy,

@@ -19,6 +19,7 @@ use super::blocking;
 use super::catching_up::conflict;
 use super::sources::{COMMITS, is_source};
 use super::survey::Print;
+use super::untold::{self, Untold};
 use super::user_git::UserGit;
 use super::work::Work;
 use crate::landing::{Contents, LandError, Source, land};
@@ -80,10 +81,10 @@ impl Work {
                 landed.patch = Some(to.display().to_string());
                 return Ok(landed);
             }
-            LandTo::Tree => self.land_tree(&changed.swaps).await?,
+            LandTo::Tree => self.land_tree(&changed.swaps, &landed, &hash).await?,
             LandTo::Commit(message) => {
                 let git = self.ready_to_commit().await?;
-                self.land_tree(&changed.swaps).await?;
+                self.land_tree(&changed.swaps, &landed, &hash).await?;
                 let made = commit(&git, &self.dir, &changed.swaps, message).await;
                 landed.commit = Some(made.map_err(|why| {
                     WorkspaceError::other(format!("the changes are in your tree, but the commit was not made: {why}"))
@@ -130,14 +131,30 @@ impl Work {
         Err(conflict(&format!("changed in your tree meanwhile, so that nothing was landed: {}", moved.join(", "))))
     }
 
-    async fn land_tree(self: &Arc<Self>, swaps: &[Swap]) -> Result<(), WorkspaceError> {
+    async fn land_tree(
+        self: &Arc<Self>,
+        swaps: &[Swap],
+        landed: &Landed,
+        tree_hash: &str,
+    ) -> Result<(), WorkspaceError> {
+        if swaps.is_empty() {
+            return Ok(());
+        }
         let (work, swaps) = (Arc::clone(self), swaps.to_vec());
+        let landed = Landed { swaps: swaps.clone(), ..landed.clone() };
+        let untold = Untold { landed, tree_hash: Some(tree_hash.to_owned()) };
         let done = blocking(move || {
             let source = FromTree(work.tree()?);
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
             store_after(&swaps, &source, &contents);
-            land(&work.base, &swaps, &source, &contents, &journal).map_err(land_error)
+            untold::begin(&work.dir, &untold)
+                .map_err(|err| WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display())))?;
+            let landed = land(&work.base, &swaps, &source, &contents, &journal);
+            if !matches!(landed, Err(LandError::Unfinished(_))) {
+                untold::settle(&work.dir, landed.is_ok());
+            }
+            landed.map_err(land_error)
         })
         .await?;
         for path in done.not_kept {
@@ -239,11 +256,7 @@ impl Work {
 
     /// Whether anything in the copy's git directory was written, seen without running anything.
     fn git_was_touched(&self) -> bool {
-        if !self.is_layer() {
-            return true;
-        }
-        self.dir.join("upper/.git").symlink_metadata().is_ok()
-            || std::fs::read_dir(self.dir.join("git-upper")).is_ok_and(|mut entries| entries.next().is_some())
+        !self.is_layer() || untold::git_was_touched(&self.dir)
     }
 
     async fn in_copy(&self, line: &str, input: &[u8]) -> Result<String, String> {

@@ -76,10 +76,15 @@ impl Work {
     /// A layer over the tree.
     pub(super) fn layered(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, (Slot, SandboxError)> {
         "overlay".clone_into(&mut slot.card.strategy);
-        let work = match Self::mount(&desk, &plan, &slot) {
-            Ok(mounted) => Self::over(desk, plan, slot, mounted),
+        let mounted = match Self::mount(&desk, &plan, &slot) {
+            Ok(mounted) => mounted,
             Err(err) => return Err((slot, err)),
         };
+        // Who finds it after a crash must know what it is.
+        if let Err(err) = slot.write_card() {
+            return Err((slot, SandboxError::Unavailable(err.to_string())));
+        }
+        let work = Self::over(desk, plan, slot, mounted);
         work.look_around();
         Ok(work)
     }
