@@ -185,7 +185,8 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> 
 /// Whether the program of a detected command is there; one that is not can prove nothing here.
 fn is_installed(plan: &ValidatorPlan) -> bool {
     let PlanKind::Command { line } = &plan.kind else { return true };
-    let Some(program) = line.split_whitespace().next() else { return true };
+    // Before the program there may be settings of its environment.
+    let Some(program) = line.split_whitespace().find(|word| !word.contains('=')) else { return true };
     let there = program.contains('/') || on_path(program).is_some();
     if !there {
         say!("warning: `{line}` would check this project, but {program} is not installed here, so it is left out");

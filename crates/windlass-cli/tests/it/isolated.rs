@@ -223,6 +223,17 @@ fn validators_that_are_wrong_are_said_before_anything_starts() {
 }
 
 #[test]
+fn detected_checks_look_also_where_they_set_their_environment() {
+    let place = project();
+    place.write("package.json", "{ \"scripts\": { \"test\": \"exit 1\" } }\n");
+    let output = run(&place, &format!("{}{}", write_step("value.txt", "good\\n"), DONE.repeat(2)), &["--json"]);
+    // Where the program itself is missing, that is what is said.
+    let missing = output.err.contains("npm is not installed");
+    assert!(output.code == 3 || missing, "{}", output.err);
+    assert!(!output.err.contains("CI=true is not installed"), "{}", output.err);
+}
+
+#[test]
 fn commits_that_change_no_file_are_not_lost() {
     let commit = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git commit -qam mine\" } }]\n";
     let script = format!("{commit}{DONE}");
@@ -301,14 +312,15 @@ fn in_place_work_is_undone_call_by_call() {
 #[test]
 fn what_a_killed_run_did_is_found_again_and_lands() {
     let place = project();
-    let stuck =
-        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"rm other.txt; echo ready; sleep 600\" } }]\n";
-    let path = place.script(&format!("{}{stuck}{DONE}", write_step("value.txt", "good\\n")));
+    let bash = |line: &str| format!("[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = \"{line}\" }} }}]\n");
+    let write = write_step("value.txt", "good\\n");
+    let path = place.script(&format!("{write}{}{}{DONE}", bash("rm other.txt"), bash("sleep 600")));
     let args = ["run", "--script", &path, "go", "-o", "stream-json", "--validate", "none"];
     let mut child =
         place.command(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    while !lines.next().unwrap().unwrap().contains("ready\\n") {}
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let finished = lines.filter(|line| line.as_ref().unwrap().contains("\"kind\":\"call_finished\""));
+    assert_eq!(finished.take(2).count(), 2);
     let _ = child.kill();
     let _ = child.wait();
     let status = json(&place.run(&["status", "--json"]));
@@ -342,13 +354,18 @@ fn killed_at_every_event_the_tree_is_old_or_new() {
         assert_eq!(place.run(&["status"]).code, 0);
         let (value, other, new) = ["value.txt", "other.txt", "new.txt"].map(|name| place.work().join(name)).into();
         let (value, new) = (std::fs::read_to_string(value).unwrap(), new.exists());
-        match (value.as_str(), other.exists(), new) {
-            ("bad\n", true, false) | ("good\n", false, true) => {}
+        let landed = match (value.as_str(), other.exists(), new) {
+            ("bad\n", true, false) => false,
+            ("good\n", false, true) => true,
             between => panic!("between old and new after event {after}: {between:?}"),
-        }
+        };
         let left = std::fs::read_dir(place.work()).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert!(left.iter().all(|name| !name.starts_with(".windlass")), "{left:?}");
+        if landed {
+            let undone = place.run(&["undo"]);
+            assert_eq!((undone.code, place.read("value.txt").as_str()), (0, "bad\n"), "{after}: {}", undone.err);
+        }
         if seen < after {
             assert!(after > 10, "the run ended after {seen} events");
             break;

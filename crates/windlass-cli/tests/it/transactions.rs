@@ -13,7 +13,7 @@ use windlass_core::clock::Timestamp;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::workspace::*;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Shelf, Transactions, recover_landings};
+use windlass_host::isolated::{Shelf, Transactions, landing_was_told, recover_landings, untold_landings};
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
@@ -414,6 +414,29 @@ async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_
 }
 
 #[tokio::test]
+async fn a_landing_that_nobody_told_of_is_found() {
+    let lab = Lab::committed(FILES);
+    let shelf = Shelf::new(lab.data().join("transactions"));
+    for (line, stays) in
+        [("echo run > a.txt", false), ("echo more > a.txt; git -c user.name=r -c user.email=r commit -qam more", true)]
+    {
+        let run = lab.open().await;
+        run.sh(line).await;
+        let tree_hash = run.0.changes().await.unwrap().tree_hash;
+        assert!(untold_landings(&shelf).is_empty(), "nothing has landed");
+        run.0.land(&Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree }).await.unwrap();
+        assert!(untold_landings(&shelf).is_empty(), "who works on it tells of it");
+        drop(run);
+        let (slot, untold) = untold_landings(&shelf).pop().unwrap();
+        assert_eq!((untold.landed.files, untold.tree_hash), (vec!["a.txt".to_owned()], tree_hash));
+        assert_eq!(untold.landed.swaps.len(), 1);
+        landing_was_told(slot).unwrap();
+        assert!(untold_landings(&shelf).is_empty());
+        assert_eq!(shelf.list().len(), usize::from(stays), "commits may be nowhere else");
+    }
+}
+
+#[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
     let run = lab.open().await;
@@ -484,6 +507,11 @@ async fn judges_are_set_aside_and_come_back_also_after_a_crash() {
     drop(run);
     let run = lab.reopen(&name).await;
     assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "so does the next one to open it");
+    run.0.set_aside(&paths).await.unwrap();
+    run.sh("rm -r tests && ln -s /tmp tests").await;
+    assert_eq!(run.keep().await, name);
+    let run = lab.reopen(&name).await;
+    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "whatever a judge put in their way");
     assert_eq!(run.keep().await, name);
 }
 

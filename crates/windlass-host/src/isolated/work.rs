@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, Terms, WorkspaceError};
@@ -437,6 +437,9 @@ impl Drop for Work {
 /// Makes a path what an image says.
 fn put(tree: &Root, path: &str, image: &Image, bytes: &[u8]) -> Result<(), String> {
     let say = |err: windlass_core::workspace::FileError| err.message;
+    if image.is_there() {
+        clear_way(tree, path).map_err(say)?;
+    }
     match image {
         Image::File { mode, .. } => {
             tree.write(path, bytes).map_err(say)?;
@@ -452,6 +455,18 @@ fn put(tree: &Root, path: &str, image: &Image, bytes: &[u8]) -> Result<(), Strin
             rustix::fs::symlinkat(target.as_str(), tree.handle(), path).map_err(|err| err.to_string())
         }
     }
+}
+
+/// Takes away what a command put in the place of a folder that a path is in, so that nothing is written through a link.
+fn clear_way(tree: &Root, path: &str) -> Result<(), windlass_core::workspace::FileError> {
+    for (at, _) in path.match_indices('/') {
+        let above = &path[..at];
+        let Ok(stat) = rustix::fs::statat(tree.handle(), above, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return tree.remove(above);
+        }
+    }
+    Ok(())
 }
 
 fn write_survey(dir: &Path, name: &str, survey: &Survey) {
