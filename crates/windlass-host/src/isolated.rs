@@ -141,8 +141,11 @@ impl Desk {
         let dir = slot.dir.clone();
         let opened = match reason {
             None => match Work::layered(Arc::clone(&self), Arc::clone(&sandbox), slot) {
-                Err((slot, SandboxError::NoLayers(why))) => Work::copied(self, sandbox, slot, &why),
-                other => other.map_err(|(_, err)| isolation(err.to_string())),
+                Ok(work) => Ok(work),
+                Err(failed) => match *failed {
+                    (slot, SandboxError::NoLayers(why)) => Work::copied(self, sandbox, slot, &why),
+                    (_, err) => Err(isolation(err.to_string())),
+                },
             },
             Some(why) => Work::copied(self, sandbox, slot, &why),
         };

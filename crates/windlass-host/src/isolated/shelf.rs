@@ -298,7 +298,7 @@ mod tests {
         let name = slot.card.name.clone();
         assert!(matches!(shelf.open(&name), Err(ShelfError::Busy(_))) && shelf.list()[0].1);
         let locked = slot.folder("upper/shut").unwrap();
-        std::fs::set_permissions(&locked, PermissionsExt::from_mode(0)).unwrap();
+        std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o0)).unwrap();
         slot.keep(3).unwrap();
         drop(slot);
         assert_eq!((shelf.list()[0].0.files, shelf.list()[0].1), (3, false));

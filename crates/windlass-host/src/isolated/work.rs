@@ -62,6 +62,8 @@ struct Cache {
     /// By tree and path: valid as long as the record is the same.
     images: HashMap<(bool, String), (Print, Image)>,
     shown: BTreeMap<String, (Swap, FileChange)>,
+    /// Notes that were made.
+    said: BTreeSet<String>,
 }
 
 /// What was changed, by content.
@@ -74,15 +76,19 @@ pub(super) struct Changed {
 
 impl Work {
     /// A layer over the tree.
-    pub(super) fn layered(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, (Slot, SandboxError)> {
+    pub(super) fn layered(
+        desk: Arc<Desk>,
+        plan: Arc<Sandbox>,
+        mut slot: Slot,
+    ) -> Result<Self, Box<(Slot, SandboxError)>> {
         "overlay".clone_into(&mut slot.card.strategy);
         let mounted = match Self::mount(&desk, &plan, &slot) {
             Ok(mounted) => mounted,
-            Err(err) => return Err((slot, err)),
+            Err(err) => return Err(Box::new((slot, err))),
         };
         // Who finds it after a crash must know what it is.
         if let Err(err) = slot.write_card() {
-            return Err((slot, SandboxError::Unavailable(err.to_string())));
+            return Err(Box::new((slot, SandboxError::Unavailable(err.to_string()))));
         }
         let work = Self::over(desk, plan, slot, mounted);
         work.look_around();
@@ -247,6 +253,13 @@ impl Work {
         lock(&self.notes).push(text);
     }
 
+    /// The same for what would be said at every look.
+    fn note_once(&self, text: String) {
+        if lock(&self.cache).said.insert(text.clone()) {
+            self.note(text);
+        }
+    }
+
     pub(super) fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.notes))
     }
@@ -269,11 +282,16 @@ impl Work {
         let mut touched = super::blocking(move || work.touched()).await?;
         // What is tracked counts, whatever the ignore files say.
         let git = (!touched.left.is_empty()).then(|| UserGit::of(self.base.root(), &self.desk.env)).flatten();
-        if let Some(git) = git
-            && let Ok(tracked) = git.tracked(&touched.left).await
-        {
-            touched.left.retain(|path| !tracked.contains(path));
-            touched.sources.extend(tracked);
+        if let Some(git) = git {
+            match git.tracked(&touched.left).await {
+                Ok(tracked) => {
+                    touched.left.retain(|path| !tracked.contains(path));
+                    touched.sources.extend(tracked);
+                }
+                Err(why) => {
+                    self.note_once(format!("git cannot say whether ignored files are tracked, so none lands: {why}"))
+                }
+            }
         }
         let work = Arc::clone(self);
         super::blocking(move || work.compared(touched)).await
