@@ -81,12 +81,16 @@ fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) 
     let mut plans = Vec::new();
     // In place nothing is gated: only what was asked for looks.
     let usual: Vec<String> = USUAL.iter().map(|name| (*name).to_owned()).collect();
-    let chain = match settings.layers.texts("validate.chain") {
+    let mut chain = match settings.layers.texts("validate.chain") {
         Some(chain) => chain.to_vec(),
         None if isolated => usual,
         None if args.validate.is_empty() => Vec::new(),
         None => vec![DETECTED.to_owned()],
     };
+    // What was asked for by name looks, also where the chain leaves no place for it.
+    if !args.validate.is_empty() && !chain.iter().any(|name| name == DETECTED) {
+        chain.push(DETECTED.to_owned());
+    }
     for name in &chain {
         match name.as_str() {
             DETECTED if args.validate.is_empty() => {
@@ -179,7 +183,8 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Failure> 
 /// Whether the program of a detected command is there; one that is not can prove nothing here.
 fn is_installed(plan: &ValidatorPlan) -> bool {
     let PlanKind::Command { line } = &plan.kind else { return true };
-    let Some(program) = line.split_whitespace().next() else { return true };
+    // Before the program there may be settings of its environment.
+    let Some(program) = line.split_whitespace().find(|word| !word.contains('=')) else { return true };
     let there = program.contains('/') || on_path(program).is_some();
     if !there {
         say!("warning: `{line}` would check this project, but {program} is not installed here, so it is left out");

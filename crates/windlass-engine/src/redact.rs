@@ -36,14 +36,22 @@ pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
             clean.text(rule);
             clean.text(reason);
         }
-        EventKind::Validated { report, .. } => {
+        EventKind::ValidationStarted { validator } => clean.text(validator),
+        EventKind::Validated { validator, report, .. } => {
+            clean.text(validator);
+            report.proof.command.iter_mut().for_each(|command| clean.text(command));
             report.findings.iter_mut().for_each(|finding| clean.text(&mut finding.message));
         }
         EventKind::PatchChecked { problems } => problems.iter_mut().for_each(|problem| clean.text(problem)),
-        EventKind::RunFinished {
-            outcome: Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. }, ..
-        } => {
-            clean.text(detail);
+        EventKind::RunFinished { outcome, evidence, output, .. } => {
+            if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
+                clean.text(detail);
+            }
+            for one in evidence {
+                clean.text(&mut one.validator);
+                one.proof.command.iter_mut().for_each(|command| clean.text(command));
+            }
+            output.iter_mut().for_each(|output| clean.value(output));
         }
         EventKind::CommandStarted { command: text, .. }
         | EventKind::ConnectionRefused { host: text, .. }
@@ -63,7 +71,6 @@ pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
         | EventKind::Answered { .. }
         | EventKind::Spent { .. }
         | EventKind::BudgetWarned { .. }
-        | EventKind::ValidationStarted { .. }
         | EventKind::IterationFinished { .. }
         | EventKind::PatchApplied { .. }
         | EventKind::Landed { .. }
@@ -73,7 +80,6 @@ pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
         | EventKind::Redone { .. }
         | EventKind::ModelSwitched { .. }
         | EventKind::Forked { .. }
-        | EventKind::RunFinished { .. }
         | EventKind::SessionClosed {} => {}
     }
 }
@@ -263,6 +269,9 @@ fn redacted<'a>(redactor: &dyn Redactor, bytes: &'a [u8]) -> Cow<'a, [u8]> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use windlass_core::budget::Spent;
+    use windlass_core::validator::{Evidence, Judgement, Proof, Report};
+
     use super::*;
     use crate::testing::MemoryArtifacts;
 
@@ -271,6 +280,37 @@ mod tests {
     impl Redactor for Hides {
         fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
             if text.contains(self.0) { Cow::Owned(text.replace(self.0, "***")) } else { Cow::Borrowed(text) }
+        }
+    }
+
+    #[test]
+    fn what_a_landing_rests_on_is_told_without_secrets() {
+        let name = || "check --key s3cr3t".to_owned();
+        let proof = Proof { command: Some(name()), ..Proof::default() };
+        let evidence = Evidence {
+            validator: name(),
+            judgement: Judgement::Pass,
+            advisory: false,
+            tree_hash: None,
+            proof: proof.clone(),
+        };
+        let finished = EventKind::RunFinished {
+            outcome: Outcome::Completed,
+            files: Vec::new(),
+            totals: Spent::default(),
+            ms: 0,
+            evidence: vec![evidence],
+            judge_changed: Vec::new(),
+            limits: None,
+            transaction: None,
+            output: Some(serde_json::json!({ "key": ["s3cr3t"] })),
+        };
+        let report = Report { proof, ..Report::unverifiable("s3cr3t".to_owned()) };
+        let validated = EventKind::Validated { validator: name(), blocking: true, report };
+        for mut kind in [EventKind::ValidationStarted { validator: name() }, validated, finished] {
+            clean_event(&Hides("s3cr3t"), &mut kind);
+            let told = serde_json::to_string(&kind).unwrap();
+            assert!(!told.contains("s3cr3t") && told.contains("***"), "{told}");
         }
     }
 

@@ -344,17 +344,17 @@ pub enum Noted {
         /// Each by content.
         swaps: Vec<Swap>,
     },
-    /// A landing of a process that died before it could say so is in the tree.
-    Landed {
-        /// What.
-        landed: Box<Landed>,
-        /// The hash of exactly that.
-        tree_hash: String,
-    },
     /// A kept copy was thrown away.
     Discarded {
         /// Its name.
         name: String,
+    },
+    /// Something landed, and its process died before it could say so.
+    Landed {
+        /// What landed.
+        landed: Landed,
+        /// The hash of what was judged.
+        tree_hash: Option<String>,
     },
 }
 
@@ -432,8 +432,8 @@ impl Session {
         let kind = match what {
             Noted::Undone { of, also, swaps } => EventKind::Undone { of, also, files: files(&swaps), swaps },
             Noted::Redone { of, swaps } => EventKind::Redone { of, files: files(&swaps), swaps },
-            Noted::Landed { landed, tree_hash } => EventKind::Landed { landed: *landed, tree_hash: Some(tree_hash) },
             Noted::Discarded { name } => EventKind::Discarded { name },
+            Noted::Landed { landed, tree_hash } => EventKind::Landed { landed, tree_hash },
         };
         self.log.emit(&self.scope(None), kind).await?;
         self.log.sync().await?;

@@ -3,7 +3,8 @@
 //!
 //! A tour: [`shelf`] keeps copies by name; `survey` is the stat walk that tells what a person changed meanwhile; `layer`
 //! and `copied` are the two kinds of copies; `sources` says which files count; `work` is one copy with its changes;
-//! `catching_up` takes in what the person did; `landing` brings the result home.
+//! `catching_up` takes in what the person did; `landing` brings the result home; `untold` is what the log must still be
+//! told of it.
 
 mod catching_up;
 mod copied;
@@ -14,6 +15,7 @@ mod shelf;
 mod shown;
 mod sources;
 mod survey;
+mod untold;
 mod user_git;
 mod work;
 
@@ -28,6 +30,7 @@ use windlass_core::workspace::*;
 use windlass_sandbox::{Session, Spec};
 
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
+pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::work::Work;
 use crate::exec::Guard;
@@ -198,36 +201,16 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
             .and_then(|contents| recover(&journal, &contents).map_err(|err| err.to_string()));
         match outcome {
             Ok(None) => {}
-            Ok(Some(done)) => recovered.push((name, Ok(done))),
+            Ok(Some(done)) => {
+                if let Some(dir) = journal.parent() {
+                    untold::settle(dir, done.landed);
+                }
+                recovered.push((name, Ok(done)));
+            }
             Err(why) => recovered.push((name, Err(why))),
         }
     }
     recovered
-}
-
-/// A landing of a dead process that is in the tree, and that the log may not know of.
-#[derive(Debug)]
-pub struct Unlogged {
-    /// The copy; to be thrown away when the log knows.
-    pub slot: Slot,
-    /// What landed.
-    pub landed: Landed,
-    /// Its hash.
-    pub tree_hash: String,
-}
-
-/// Landings that were finished by a process that died before it could say so.
-#[must_use]
-pub fn unlogged_landings(shelf: &Shelf) -> Vec<Unlogged> {
-    let mut found = Vec::new();
-    for (name, dir) in shelf.directories().into_iter().filter(|(_, dir)| landing::has_intent(dir)) {
-        let Ok(slot) = shelf.open(&name) else { continue };
-        let Ok(root) = Root::open(&slot.card.root) else { continue };
-        if let Some(intent) = landing::Intent::found(&dir, &root) {
-            found.push(Unlogged { slot, landed: intent.landed, tree_hash: intent.tree_hash });
-        }
-    }
-    found
 }
 
 /// Whether a layer can be had with its upper side below this folder, which is where copies are kept.
@@ -328,7 +311,7 @@ impl Transaction for IsolatedRun {
             let changed = self.0.changed().await;
             let files = match changed {
                 // What would change nothing is not worth a name.
-                Ok(changed) if changed.swaps.is_empty() && changed.cannot.is_empty() => {
+                Ok(changed) if changed.swaps.is_empty() && changed.cannot.is_empty() && !self.0.has_commits().await => {
                     return self.on_work(|work| work.discard().map(|()| None)).await;
                 }
                 Ok(changed) => changed.swaps.len(),

@@ -5,20 +5,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use serde_json::json;
 use windlass_core::clock::Clock;
-use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;
-use windlass_core::store::SessionStore;
 use windlass_core::workspace::{Change, Changes, Files, Isolation, Opening, Workspaces};
-use windlass_engine::{Noted, Open, Session};
+use windlass_engine::{Noted, Open};
 use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Card, Shelf, UNDO_BYTES, Unlogged, recover_landings, undo_contents, unlogged_landings};
+use windlass_host::isolated::{
+    Card, Shelf, UNDO_BYTES, Untold, landing_was_told, recover_landings, undo_contents, untold_landings,
+};
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 
@@ -54,7 +53,20 @@ pub(super) fn recover() {
             Err(why) => say!("warning: a landing that was broken off could not be mended: {}: {}", name, message(&why)),
         }
     }
-    tell_log(&places);
+    for (slot, untold) in untold_landings(&shelf(&places)) {
+        let name = slot.card.name.clone();
+        match tell(&slot.card, untold) {
+            Ok(told) => {
+                if told {
+                    say!("{name} had landed when its process died; `windlass undo` takes it back");
+                }
+                if let Err(err) = landing_was_told(slot) {
+                    say!("warning: {err}");
+                }
+            }
+            Err(why) => say!("warning: {name} has landed, but its session cannot be told: {}", message(&why.message())),
+        }
+    }
 }
 
 /// What was mended, for `status`; the newest last.
@@ -71,24 +83,21 @@ fn recoveries(places: &Places) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What landed and was not said goes into the log, so that it can be undone; then the copy goes.
-fn tell_log(places: &Places) {
-    for Unlogged { slot, landed, tree_hash } in unlogged_landings(&shelf(places)) {
-        let card = slot.card.clone();
-        let told = with_session(&card, async |session, store| {
-            let mut events = store.read(session.id(), 1);
-            while let Some(event) = events.next().await {
-                if matches!(event?.kind, EventKind::Landed { tree_hash: Some(known), .. } if known == tree_hash) {
-                    return Ok(());
-                }
-            }
-            Ok(session.note(Noted::Landed { landed: Box::new(landed), tree_hash }).await?)
-        });
-        match told {
-            Ok(()) => drop(slot.discard()),
-            Err(why) => say!("warning: the log does not know that {} landed: {}", card.name, message(&why.message())),
+/// Tells the log of a session what landed, unless it knows.
+fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
+    block_on(async {
+        let places = Places::from_env(|name| std::env::var_os(name))?;
+        let id = crate::session_run::session_id(&card.session)?;
+        let deeds = super::undo::deeds_of(&SessionLog::new(places.sessions_dir()), &id).await?;
+        Ok(deeds.done.iter().any(|deed| deed.call.is_none() && deed.swaps == untold.landed.swaps))
+    })
+    .and_then(|known| match known {
+        true => Ok(false),
+        false => {
+            let Untold { landed, tree_hash } = untold;
+            note(card, Noted::Landed { landed, tree_hash }).map(|()| true)
         }
-    }
+    })
 }
 
 /// The kept run of that name, or the newest of the workspace.
@@ -185,7 +194,12 @@ async fn changes_of(settings: &Settings, root: &Arc<Root>, card: &Card) -> Resul
     let opening = Opening { session: &session, run: &run, how: Isolation::Isolated, kept: Some(&card.name) };
     let transaction = all.open(opening).await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
     let changes = transaction.changes().await.map_err(|err| Failure::new(exit::FAILED, err.message));
-    transaction.keep().await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
+    // To look at it throws nothing away, also where your tree has all of it at this moment.
+    if changes.as_ref().is_ok_and(|changes| changes.files.is_empty()) {
+        drop(transaction);
+    } else {
+        transaction.keep().await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
+    }
     changes
 }
 
@@ -220,29 +234,22 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
     }
     let card = slot.card.clone();
     slot.discard().map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
-    if let Err(why) = note_discarded(&card) {
+    if let Err(why) = note(&card, Noted::Discarded { name: card.name.clone() }) {
         say!("warning: the session's log does not say so: {}", message(&why.message()));
     }
     say!("{} is gone", args.name);
     Ok(exit::unless_broken(0))
 }
 
-fn note_discarded(card: &Card) -> Result<(), Failure> {
-    with_session(card, async |session, _| Ok(session.note(Noted::Discarded { name: card.name.clone() }).await?))
-}
-
-/// Opens the session of a copy, to write into its log.
-fn with_session(
-    card: &Card,
-    act: impl AsyncFnOnce(&Session, &SessionLog) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+/// Notes in the log of its session what became of a copy.
+fn note(card: &Card, what: Noted) -> Result<(), Failure> {
     let root = Arc::new(Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?);
     let settings = Settings::load(Some(root.root()))?;
     let wired = wire::engine(&settings, &wire::Agent::Nobody, root, Mode::Ask, Vec::new(), Vec::new())?;
     block_on(async move {
         let id = crate::session_run::session_id(&card.session)?;
         let session = wired.engine.open(Open::Resume(id), RunMode::Analysis).await?;
-        act(&session, &wired.store).await
+        Ok(session.note(what).await?)
     })
 }
 

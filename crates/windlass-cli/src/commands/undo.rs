@@ -138,7 +138,8 @@ async fn find(
     Err(nothing())
 }
 
-async fn deeds_of(store: &SessionLog, id: &SessionId) -> Result<Deeds, Failure> {
+/// What a session did to the tree.
+pub(super) async fn deeds_of(store: &SessionLog, id: &SessionId) -> Result<Deeds, Failure> {
     let mut deeds = Deeds::default();
     let mut events = store.read(id, 1);
     while let Some(event) = events.next().await {

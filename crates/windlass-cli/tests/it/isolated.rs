@@ -216,6 +216,11 @@ fn broken_syntax_goes_back_with_its_line() {
     let result = run(&place, &script, &["--json"]);
     assert_eq!(result.code, 0, "{}", result.err);
     assert_eq!(json(&result)["iterations"], 2);
+    // A link has no syntax, wherever it leads.
+    let place = project();
+    let link = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"ln -s /nowhere/x.py x.py && ln -s ../up up\" } }]\n";
+    let result = run(&place, &format!("{link}{DONE}"), &["--json"]);
+    assert_eq!(result.code, 0, "{}", result.err);
 }
 
 #[test]
@@ -245,6 +250,50 @@ fn validators_that_are_wrong_are_said_before_anything_starts() {
     check(passes, 0, "");
     let output = run(&place, DONE, &["--validate", "none", "--validate", "true"]);
     assert_eq!(output.code, 2, "{}", output.err);
+    std::fs::write(&config, "validate.chain = [\"syntax\"]\n").unwrap();
+    let output = run(&place, &DONE.repeat(3), &["--allow-no-changes", "--validate", "false"]);
+    assert_eq!(output.code, 3, "what is asked for looks, whatever the chain is: {}", output.err);
+}
+
+#[test]
+fn detected_checks_look_also_where_they_set_their_environment() {
+    let place = project();
+    place.write("package.json", "{ \"scripts\": { \"test\": \"exit 1\" } }\n");
+    let output = run(&place, &format!("{}{}", write_step("value.txt", "good\\n"), DONE.repeat(2)), &["--json"]);
+    // Where the program itself is missing, that is what is said.
+    let missing = output.err.contains("npm is not installed");
+    assert!(output.code == 3 || missing, "{}", output.err);
+    assert!(!output.err.contains("CI=true is not installed"), "{}", output.err);
+}
+
+#[test]
+fn commits_that_change_no_file_are_not_lost() {
+    let commit = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git commit -qam mine\" } }]\n";
+    let script = format!("{commit}{DONE}");
+    let place = project();
+    place.write("value.txt", "mine\n");
+    git(&place, &["config", "user.name", "n"]);
+    git(&place, &["config", "user.email", "e"]);
+    let failed = run(&place, &script, &["--json"]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let name = json(&failed)["transaction"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(&["diff", &name]).code, 0);
+    let landed = place.run(&["land", &name, "--allow-no-changes"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert_eq!(git(&place, &["log", "-1", "--format=%s", &format!("refs/windlass/{name}")]), "mine");
+    assert_eq!(git(&place, &["log", "-1", "--format=%s"]), "one");
+}
+
+#[test]
+fn to_look_at_a_kept_run_throws_nothing_away() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\\n"));
+    let name = json(&run(&place, &script, CHECK))["transaction"].as_str().unwrap().to_owned();
+    place.write("value.txt", "worse\n");
+    assert_eq!(place.run(&["diff", &name]).code, 0);
+    place.write("value.txt", "bad\n");
+    let diff = place.run(&["diff", &name]);
+    assert!(diff.code == 0 && diff.out.contains("+worse"), "{}{}", diff.out, diff.err);
 }
 
 #[test]
@@ -294,23 +343,26 @@ fn in_place_work_is_undone_call_by_call() {
 }
 
 #[test]
-fn a_landing_that_nobody_was_left_to_log_is_logged_by_the_next_command() {
+fn what_a_killed_run_did_is_found_again_and_lands() {
     let place = project();
-    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "worse\\n"));
-    let name = json(&run(&place, &script, CHECK))["transaction"].as_str().unwrap().to_owned();
-    // As a process leaves it that dies between the last rename and the log.
-    let root = windlass_host::workspace::Root::open(&place.work()).unwrap();
-    let before = windlass_host::landing::look(&root, "value.txt").unwrap();
-    place.write("value.txt", "worse\n");
-    let after = windlass_host::landing::look(&root, "value.txt").unwrap();
-    let swap = windlass_core::image::Swap { path: "value.txt".into(), before, after };
-    let intent = serde_json::json!({ "landed": { "files": ["value.txt"], "swaps": [swap] }, "tree_hash": "h" });
-    let copy = place.home().join(".local/share/windlass/transactions").join(&name);
-    std::fs::write(copy.join("landed.json"), intent.to_string()).unwrap();
-    assert!(place.run(&["status"]).out.contains("no kept runs"));
-    let last = place.log().pop().unwrap();
-    assert_eq!((&last["kind"], &last["tree_hash"]), (&"landed".into(), &"h".into()));
-    assert!(!copy.exists());
+    let bash = |line: &str| format!("[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = \"{line}\" }} }}]\n");
+    let write = write_step("value.txt", "good\\n");
+    let path = place.script(&format!("{write}{}{}{DONE}", bash("rm other.txt"), bash("sleep 600")));
+    let args = ["run", "--script", &path, "go", "-o", "stream-json", "--validate", "none"];
+    let mut child =
+        place.command(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let finished = lines.filter(|line| line.as_ref().unwrap().contains("\"kind\":\"call_finished\""));
+    assert_eq!(finished.take(2).count(), 2);
+    let _ = child.kill();
+    let _ = child.wait();
+    let status = json(&place.run(&["status", "--json"]));
+    assert_eq!(status["kept"][0]["state"], "interrupted");
+    let diff = place.run(&["diff"]);
+    assert!(diff.out.contains("+good") && diff.out.contains("-other"), "{}{}", diff.out, diff.err);
+    let landed = place.run(&["land", "--validate", "sh check.sh"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert!(place.read("value.txt") == "good\n" && !place.work().join("other.txt").exists());
 }
 
 /// Kills the run after its n-th event, for every n until it ends by itself: the tree is the old one or the new one,
@@ -335,23 +387,18 @@ fn killed_at_every_event_the_tree_is_old_or_new() {
         assert_eq!(place.run(&["status"]).code, 0);
         let (value, other, new) = ["value.txt", "other.txt", "new.txt"].map(|name| place.work().join(name)).into();
         let (value, new) = (std::fs::read_to_string(value).unwrap(), new.exists());
-        match (value.as_str(), other.exists(), new) {
-            ("bad\n", true, false) => {}
-            ("good\n", false, true) => {
-                let output = place.run(&["undo"]);
-                assert_eq!(
-                    output.code, 0,
-                    "what landed can be undone, also when nobody was left to say so: {}",
-                    output.err
-                );
-                assert!(place.read("value.txt") == "bad\n" && other.exists() && !place.work().join("new.txt").exists());
-                assert!(place.run(&["status"]).out.contains("no kept runs"));
-            }
+        let landed = match (value.as_str(), other.exists(), new) {
+            ("bad\n", true, false) => false,
+            ("good\n", false, true) => true,
             between => panic!("between old and new after event {after}: {between:?}"),
-        }
+        };
         let left = std::fs::read_dir(place.work()).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert!(left.iter().all(|name| !name.starts_with(".windlass")), "{left:?}");
+        if landed {
+            let undone = place.run(&["undo"]);
+            assert_eq!((undone.code, place.read("value.txt").as_str()), (0, "bad\n"), "{after}: {}", undone.err);
+        }
         if seen < after {
             assert!(after > 10, "the run ended after {seen} events");
             break;

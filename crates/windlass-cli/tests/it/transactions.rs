@@ -13,7 +13,7 @@ use windlass_core::clock::Timestamp;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::workspace::*;
 use windlass_host::exec::child_env;
-use windlass_host::isolated::{Shelf, Transactions, recover_landings};
+use windlass_host::isolated::{Shelf, Transactions, landing_was_told, recover_landings, untold_landings};
 use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
@@ -353,6 +353,89 @@ async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
     assert!(err.message.contains("sub/b.txt: you removed it, and the run changed it"), "{err}");
 }
 
+/// Most editors save by a rename, which a layer over the tree does not show: what the files of the run read then is not
+/// what is in the tree, and the tree is not what the run began with.
+#[tokio::test]
+async fn what_was_saved_before_the_run_wrote_is_never_taken_for_what_both_began_with() {
+    let mine = "1\n2\n3\n4\n5\n6\n7\n8\nmine\n";
+    let save = |lab: &Lab| {
+        lab.write("draft", mine);
+        std::fs::rename(lab.work().join("draft"), lab.work().join("a.txt")).unwrap();
+    };
+    let write = |run: &Run| {
+        let shown = run.0.files().read("a.txt", 1_000).unwrap();
+        run.write("a.txt", &String::from_utf8(shown).unwrap().replace("1\n", "run\n"));
+    };
+    // Nobody knows what was there.
+    let lab = Lab::new(FILES);
+    let run = lab.open().await;
+    run.sh("cat a.txt").await;
+    save(&lab);
+    write(&run);
+    let err = run.0.catch_up().await.unwrap_err();
+    assert_eq!(err.kind, WorkspaceErrorKind::Conflict);
+    assert_eq!(lab.read("a.txt"), mine);
+    // Git knows it.
+    let lab = Lab::committed(FILES);
+    let run = lab.open().await;
+    run.sh("cat a.txt").await;
+    save(&lab);
+    write(&run);
+    run.0.catch_up().await.unwrap();
+    run.land().await.unwrap();
+    assert_eq!(lab.read("a.txt"), "run\n2\n3\n4\n5\n6\n7\n8\nmine\n");
+}
+
+#[tokio::test]
+async fn folders_that_were_removed_and_made_anew_land_as_they_are() {
+    let lab = Lab::committed(FILES);
+    symlink("sub", lab.work().join("link")).unwrap();
+    let run = lab.open().await;
+    run.sh("rm -r sub link && mkdir -p sub/deep link && echo d > sub/deep/d.txt && echo b > link/b.txt").await;
+    let expect = ["D link", "R sub/b.txt link/b.txt", "D sub/b.txt", "D sub/deep/c.txt", "C sub/deep/d.txt"];
+    assert_eq!(run.changes().await, expect);
+    run.land().await.unwrap();
+    let below = |top: &str| tree_of(&lab.work().join(top)).into_keys().collect::<Vec<_>>();
+    assert_eq!(below("sub"), ["deep", "deep/d.txt"].map(PathBuf::from));
+    assert_eq!(below("link"), ["b.txt"].map(PathBuf::from));
+}
+
+#[tokio::test]
+async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_a_file_removes_it() {
+    let names: Vec<String> = (0..600).map(|number| format!("f{number}")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "old\n")).chain(FILES.to_vec()).collect();
+    let lab = Lab::committed(&files);
+    let run = lab.open().await;
+    run.sh("for one in f*; do echo new > $one; done; echo '*' > .gitignore; rm gone.txt; mkfifo gone.txt").await;
+    let changes = run.changes().await;
+    assert_eq!(changes.len(), 602, "{changes:?}");
+    assert!(names.iter().all(|name| changes.contains(&format!("M {name}"))));
+    assert!(changes.contains(&"D gone.txt".to_owned()));
+}
+
+#[tokio::test]
+async fn a_landing_that_nobody_told_of_is_found() {
+    let lab = Lab::committed(FILES);
+    let shelf = Shelf::new(lab.data().join("transactions"));
+    for (line, stays) in
+        [("echo run > a.txt", false), ("echo more > a.txt; git -c user.name=r -c user.email=r commit -qam more", true)]
+    {
+        let run = lab.open().await;
+        run.sh(line).await;
+        let tree_hash = run.0.changes().await.unwrap().tree_hash;
+        assert!(untold_landings(&shelf).is_empty(), "nothing has landed");
+        run.0.land(&Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree }).await.unwrap();
+        assert!(untold_landings(&shelf).is_empty(), "who works on it tells of it");
+        drop(run);
+        let (slot, untold) = untold_landings(&shelf).pop().unwrap();
+        assert_eq!((untold.landed.files, untold.tree_hash), (vec!["a.txt".to_owned()], tree_hash));
+        assert_eq!(untold.landed.swaps.len(), 1);
+        landing_was_told(slot).unwrap();
+        assert!(untold_landings(&shelf).is_empty());
+        assert_eq!(shelf.list().len(), usize::from(stays), "commits may be nowhere else");
+    }
+}
+
 #[tokio::test]
 async fn what_was_judged_is_what_lands() {
     let lab = Lab::committed(FILES);
@@ -424,6 +507,11 @@ async fn judges_are_set_aside_and_come_back_also_after_a_crash() {
     drop(run);
     let run = lab.reopen(&name).await;
     assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "so does the next one to open it");
+    run.0.set_aside(&paths).await.unwrap();
+    run.sh("rm -r tests && ln -s /tmp tests").await;
+    assert_eq!(run.keep().await, name);
+    let run = lab.reopen(&name).await;
+    assert_eq!(run.0.changes().await.unwrap().tree_hash, hash, "whatever a judge put in their way");
     assert_eq!(run.keep().await, name);
 }
 

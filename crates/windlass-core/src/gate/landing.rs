@@ -39,7 +39,8 @@ pub fn bar_at_landing(path: &str, prompt: &str, exposed: &[String]) -> Option<Ba
 
 /// Whether a prompt names a path, or its last part where that is distinctive.
 fn names(prompt: &str, path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
+    // A plain word is in many prompts by accident.
+    let name = path.rsplit('/').next().filter(|name| name.contains(|c: char| !c.is_alphabetic())).unwrap_or(path);
     let part_of_name = |c: char| c.is_alphanumeric() || matches!(c, '/' | '_' | '-');
     // A full stop ends a sentence, or goes on with a longer name.
     let ends_word = |rest: &str| !rest.strip_prefix('.').unwrap_or(rest).starts_with(part_of_name);
@@ -179,6 +180,9 @@ mod tests {
         check(".github/workflows/ci.yml", "mend ci.yml, it fails", "free");
         check(".github/workflows/ci.yml", "mend xci.yml", "person");
         check(".github/workflows/ci.yml", "see ci.yml.bak", "person");
+        check(".husky/test", "fix the test", "person");
+        check(".husky/test", "fix .husky/test", "free");
+        check(".husky/pre-commit", "mend the pre-commit hook", "free");
         check("AGENTS.md", "", "person");
         check("deep/.claude/settings.json", "", "person");
     }

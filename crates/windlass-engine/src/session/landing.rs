@@ -6,7 +6,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::Outlet;
-use windlass_core::workspace::{Change, Changes, Landing, Transaction, WorkspaceErrorKind};
+use windlass_core::workspace::{Change, Changes, LandTo, Landing, Transaction, WorkspaceErrorKind};
 
 use super::drive::{Ended, Traces, Work};
 use super::judging::{broken, named};
@@ -63,9 +63,19 @@ impl Work {
     async fn land(&self, transaction: &dyn Transaction, traces: &Traces) -> Result<bool, Ended> {
         let changes = transaction.changes().await.map_err(broken)?;
         if changes.files.is_empty() {
-            return Ok(true);
+            return self.land_commits(transaction, changes.tree_hash).await;
         }
-        self.ask_about(&changes).await?;
+        if self.ask_about(&changes).await? && !self.contract.land_anyway {
+            // An answer may take its time, and what the checks saw must be what is there.
+            let moved = transaction.moved().await.map_err(broken)?;
+            if !moved.is_empty() {
+                let detail = format!(
+                    "changed in your tree since the checks ran: {}; `windlass land` checks the kept copy once more",
+                    named(&moved)
+                );
+                return Err(Ended::With(Outcome::failed(FailReason::LandingConflict, detail)));
+            }
+        }
         // What was judged is what lands; without validators it is what was there a moment ago.
         let judged = traces.evidence.last().map(|evidence| evidence.tree_hash.clone());
         let tree_hash = judged.unwrap_or(changes.tree_hash);
@@ -74,6 +84,8 @@ impl Work {
             Ok(landed) => {
                 self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
                 self.outlet.sync().await?;
+                // What cannot be undone, and what could not be brought over, is known only now.
+                self.tell_notes(transaction).await?;
                 Ok(true)
             }
             Err(err) => {
@@ -87,10 +99,23 @@ impl Work {
         }
     }
 
-    /// Asks a person about changed files that other programs or agents act on, unless the prompt named them.
-    async fn ask_about(&self, changes: &Changes) -> Result<(), Ended> {
+    /// A run that left every file as it was may still have made commits.
+    async fn land_commits(&self, transaction: &dyn Transaction, tree_hash: Option<String>) -> Result<bool, Ended> {
+        let landing = Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree };
+        let landed = transaction.land(&landing).await.map_err(broken)?;
+        if landed.refname.is_some() {
+            self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
+            self.outlet.sync().await?;
+        }
+        self.tell_notes(transaction).await?;
+        Ok(true)
+    }
+
+    /// Asks a person about changed files that other programs or agents act on, unless the prompt named them. Whether
+    /// there was anything to ask.
+    async fn ask_about(&self, changes: &Changes) -> Result<bool, Ended> {
         if self.contract.ordered {
-            return Ok(());
+            return Ok(false);
         }
         let prompt = self.prompt.text();
         let exposed = self.exposed();
@@ -100,7 +125,7 @@ impl Work {
         let mut paths: Vec<(String, String)> = barred.collect();
         paths.extend(clears_out(changes));
         if paths.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let names: Vec<String> = paths.iter().map(|(path, _)| path.clone()).collect();
         let asking = self.outlet.ask_about(About::Landing(LandingAsk { paths }), true);
@@ -115,7 +140,7 @@ impl Work {
             },
         };
         match answer {
-            Answer::Once | Answer::Always => Ok(()),
+            Answer::Once | Answer::Always => Ok(true),
             Answer::Abandoned => Err(Ended::With(Outcome::Cancelled)),
             _ => Err(Ended::With(Outcome::failed(
                 FailReason::Policy,

@@ -313,6 +313,11 @@ async fn what_runs_on_this_machine_later_lands_only_when_named_or_allowed() {
     let ran = lab.run().await;
     assert_eq!((ran.outcome(), ran.count("asked"), ran.count("landed")), (&Outcome::Completed, 1, 1));
     let mut lab = isolated(1, path);
+    lab.person = vec![Answer::Once];
+    lab.workspaces.tree().moved = [vec![], vec![], vec!["c.rs".to_owned()]].into();
+    let ran = lab.run().await;
+    assert_eq!((reason(&ran).0, ran.count("landed"), ran.count("kept")), (FailReason::LandingConflict, 0, 1));
+    let mut lab = isolated(1, path);
     lab.person = vec![Answer::No { note: None }];
     let ran = lab.run().await;
     assert_eq!((reason(&ran).0, ran.count("kept")), (FailReason::Policy, 1));

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::AtFlags;
-use serde::{Deserialize, Serialize};
+use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 use windlass_core::gate::executes_later;
 use windlass_core::image::{Image, Swap};
@@ -20,14 +19,12 @@ use super::blocking;
 use super::catching_up::conflict;
 use super::sources::{COMMITS, is_source};
 use super::survey::Print;
+use super::untold::{self, Untold};
 use super::user_git::UserGit;
 use super::work::Work;
-use crate::landing::{Contents, LandError, Source, land, look};
+use crate::landing::{Contents, LandError, Source, land};
 use crate::workspace::Root;
 
-/// The file that tells of a landing, and the most that is read of it.
-const INTENT: &str = "landed.json";
-const MAX_INTENT: u64 = 256 << 20;
 /// The largest bundle of new commits.
 const MAX_PACK: u64 = 256 << 20;
 /// The largest file whose new bytes are kept for undo.
@@ -41,39 +38,6 @@ const UNFINISHED: &[&str] =
 /// Where the journal of a copy's landing is.
 pub(super) fn journal_of(dir: &Path) -> PathBuf {
     dir.join("landing")
-}
-
-/// Whether a copy was about to land.
-pub(super) fn has_intent(dir: &Path) -> bool {
-    dir.join(INTENT).exists()
-}
-
-/// A landing that is about to happen, written down beside the copy until the copy is gone.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Intent {
-    pub(super) landed: Landed,
-    pub(super) tree_hash: String,
-}
-
-impl Intent {
-    fn write(&self, dir: &Path) -> Result<(), WorkspaceError> {
-        let failed = |why: String| WorkspaceError::other(format!("the landing cannot be written down: {why}"));
-        let text = serde_json::to_vec(self).map_err(|err| failed(err.to_string()))?;
-        let draft = dir.join("landed.new");
-        let written = File::create(&draft).and_then(|mut file| {
-            std::io::Write::write_all(&mut file, &text)?;
-            file.sync_data()
-        });
-        written.and_then(|()| std::fs::rename(&draft, dir.join(INTENT))).map_err(|err| failed(err.to_string()))
-    }
-
-    /// The landing that a dead process may have finished, when the tree is as it left it.
-    pub(super) fn found(dir: &Path, root: &Root) -> Option<Self> {
-        let bytes = crate::workspace::read_file(&dir.join(INTENT), MAX_INTENT).ok()?;
-        let intent: Self = serde_json::from_slice(&bytes).ok()?;
-        let there = intent.landed.swaps.iter().all(|swap| look(root, &swap.path).is_ok_and(|now| now == swap.after));
-        there.then_some(intent)
-    }
 }
 
 /// The run's tree as the source of new bytes.
@@ -112,10 +76,6 @@ impl Work {
             ..Landed::default()
         };
         landed.swaps.clone_from(&changed.swaps);
-        if !matches!(landing.to, LandTo::Patch(_)) {
-            // Who finds it after a crash can tell the log what is in the tree.
-            Intent { landed: landed.clone(), tree_hash: hash.clone() }.write(&self.dir)?;
-        }
         match &landing.to {
             LandTo::Patch(to) => {
                 landed.swaps.clear();
@@ -123,10 +83,10 @@ impl Work {
                 landed.patch = Some(to.display().to_string());
                 return Ok(landed);
             }
-            LandTo::Tree => self.land_tree(&changed.swaps).await?,
+            LandTo::Tree => self.land_tree(&changed.swaps, &landed, &hash).await?,
             LandTo::Commit(message) => {
                 let git = self.ready_to_commit().await?;
-                self.land_tree(&changed.swaps).await?;
+                self.land_tree(&changed.swaps, &landed, &hash).await?;
                 let made = commit(&git, &self.dir, &changed.swaps, message).await;
                 landed.commit = Some(made.map_err(|why| {
                     WorkspaceError::other(format!("the changes are in your tree, but the commit was not made: {why}"))
@@ -142,10 +102,22 @@ impl Work {
 
     /// Every changed path is in the user's tree as it was when the copy was opened.
     fn unmoved(&self, swaps: &[Swap]) -> Result<(), WorkspaceError> {
+        if swaps.is_empty() {
+            return Ok(());
+        }
         let Some(survey) = self.survey() else {
             return Err(conflict("it is not known what the tree was when the copy was opened; catch up first"));
         };
+        let is_folder = |path: &Path| {
+            let stat = rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW);
+            stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        };
         let record = |path: &Path| {
+            // What is seen through a link is at another path.
+            let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+            if !above.into_iter().all(is_folder) {
+                return None;
+            }
             let stat = rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             Some(Print::of(&stat))
         };
@@ -160,18 +132,30 @@ impl Work {
         Err(conflict(&format!("changed in your tree meanwhile, so that nothing was landed: {}", moved.join(", "))))
     }
 
-    async fn land_tree(self: &Arc<Self>, swaps: &[Swap]) -> Result<(), WorkspaceError> {
+    async fn land_tree(
+        self: &Arc<Self>,
+        swaps: &[Swap],
+        landed: &Landed,
+        tree_hash: &str,
+    ) -> Result<(), WorkspaceError> {
+        if swaps.is_empty() {
+            return Ok(());
+        }
         let (work, swaps) = (Arc::clone(self), swaps.to_vec());
+        let landed = Landed { swaps: swaps.clone(), ..landed.clone() };
+        let untold = Untold { landed, tree_hash: Some(tree_hash.to_owned()) };
         let done = blocking(move || {
             let source = FromTree(work.tree()?);
             let contents = work.desk.contents()?;
             let journal = journal_of(&work.dir);
             store_after(&swaps, &source, &contents);
-            let done = land(&work.base, &swaps, &source, &contents, &journal);
-            if !matches!(done, Ok(_) | Err(LandError::Unfinished(_))) {
-                let _ = std::fs::remove_file(work.dir.join(INTENT));
+            untold::begin(&work.dir, &untold)
+                .map_err(|err| WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display())))?;
+            let landed = land(&work.base, &swaps, &source, &contents, &journal);
+            if !matches!(landed, Err(LandError::Unfinished(_))) {
+                untold::settle(&work.dir, landed.is_ok());
             }
-            done.map_err(land_error)
+            landed.map_err(land_error)
         })
         .await?;
         for path in done.not_kept {
@@ -234,21 +218,31 @@ impl Work {
         Ok(git)
     }
 
+    /// The newest commit of the copy, when the user's repository does not have it.
+    async fn new_commit(&self, git: &UserGit) -> Option<String> {
+        if !self.git_was_touched() {
+            return None;
+        }
+        let head = self.in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"").await.ok()?.trim().to_owned();
+        let plausible = matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !plausible || git.ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"").await.is_ok() {
+            return None;
+        }
+        Some(head)
+    }
+
+    /// Whether the run made commits that are nowhere else.
+    pub(super) async fn has_commits(&self) -> bool {
+        match UserGit::of(self.base.root(), &self.desk.env) {
+            Some(git) => self.new_commit(&git).await.is_some(),
+            None => false,
+        }
+    }
+
     /// Fetches the commits that the run made in its copy, by plumbing that runs nothing of it.
     async fn bring_commits(self: &Arc<Self>) -> Result<Option<String>, String> {
         let Some(git) = UserGit::of(self.base.root(), &self.desk.env) else { return Ok(None) };
-        if !self.git_was_touched() {
-            return Ok(None);
-        }
-        let head = self.in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"").await.unwrap_or_default();
-        let head = head.trim().to_owned();
-        let plausible = matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !plausible {
-            return Ok(None);
-        }
-        if git.ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"").await.is_ok() {
-            return Ok(None);
-        }
+        let Some(head) = self.new_commit(&git).await else { return Ok(None) };
         let mut wanted = format!("{head}\n");
         if let Ok(own) = git.line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await {
             wanted.push_str(&format!("^{own}\n"));
@@ -268,11 +262,7 @@ impl Work {
 
     /// Whether anything in the copy's git directory was written, seen without running anything.
     fn git_was_touched(&self) -> bool {
-        if !self.is_layer() {
-            return true;
-        }
-        self.dir.join("upper/.git").symlink_metadata().is_ok()
-            || std::fs::read_dir(self.dir.join("git-upper")).is_ok_and(|mut entries| entries.next().is_some())
+        !self.is_layer() || untold::git_was_touched(&self.dir)
     }
 
     async fn in_copy(&self, line: &str, input: &[u8]) -> Result<String, String> {

@@ -80,13 +80,18 @@ impl Layers<'_> {
                 }
                 match kind {
                     FileType::Directory => {
-                        let hides = below == Some(FileType::Directory) && is_opaque(self.upper, &path);
+                        // What is in a directory that hides hides, too; the kernel marks only the topmost.
+                        let hides = below == Some(FileType::Directory) && (hides || is_opaque(self.upper, &path));
                         open.push((path.clone(), sieve.inside(self.merged, &path), hides));
                     }
                     FileType::RegularFile | FileType::Symlink => {
                         touched.sources.insert(path);
                     }
                     _ => {
+                        // The file that was there is gone all the same.
+                        if matches!(below, Some(FileType::RegularFile | FileType::Symlink)) {
+                            touched.sources.insert(path.clone());
+                        }
                         touched.special.insert(path);
                     }
                 }

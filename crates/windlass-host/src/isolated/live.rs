@@ -78,8 +78,12 @@ impl Live {
         if place.exists() {
             return;
         }
-        // Without it a change on both sides is a conflict, never a guess.
-        if let Ok(bytes) = self.base.read(&path, MAX_REMEMBERED) {
+        // Where the two differ, one side has changed it already, and neither is what both began with. Without it a
+        // change on both sides is a conflict, never a guess.
+        let shown = self.root().and_then(|root| root.read(&path, MAX_REMEMBERED));
+        if let (Ok(bytes), Ok(shown)) = (self.base.read(&path, MAX_REMEMBERED), shown)
+            && bytes == shown
+        {
             let _ = crate::private::create_dir(&self.remembered);
             let _ = std::fs::write(place, bytes);
         }

@@ -1,6 +1,7 @@
 //! The git program on the user's own repository, for what no file operation can do: a blob of before, the commits of a
 //! copy, a commit of what landed. No hook, no watcher and no helper of the repository is run, and nothing waits.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,6 +11,8 @@ use tokio::io::AsyncWriteExt;
 
 /// Longer than this git is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Paths that are named in one question.
+const MAX_NAMED: usize = 500;
 /// The most that is read of an answer.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -87,12 +90,17 @@ impl UserGit {
     }
 
     /// Which of these paths are tracked, or hold something that is.
-    pub(super) async fn tracked(&self, paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    pub(super) async fn tracked(&self, paths: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, String> {
         let mut args: Vec<OsString> = ["--literal-pathspecs", "ls-files", "-z", "--"].map(OsString::from).to_vec();
-        args.extend(paths.iter().map(|path| path.clone().into_os_string()));
+        // More do not fit into a command line; then git names everything, and they are looked for here.
+        if paths.len() <= MAX_NAMED {
+            args.extend(paths.iter().map(|path| path.clone().into_os_string()));
+        }
         let answer = self.ask(&args, b"").await?;
         let names = answer.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        Ok(names.map(|name| PathBuf::from(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name))).collect())
+        let names = names.map(|name| Path::new(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)));
+        let asked = names.filter(|name| name.ancestors().any(|above| paths.contains(above)));
+        Ok(asked.map(Path::to_owned).collect())
     }
 
     /// The blob of a tracked file and the record git took of it when it last saw both equal.

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, Terms, WorkspaceError};
@@ -27,7 +27,7 @@ use crate::workspace::Root;
 
 /// Paths that are named in one note.
 const MAX_NAMED: usize = 5;
-/// Ignored paths that git is asked about, and that are listed.
+/// Ignored paths that are listed.
 const MAX_LEFT: usize = 500;
 
 /// A copy that a run works on.
@@ -62,6 +62,8 @@ struct Cache {
     /// By tree and path: valid as long as the record is the same.
     images: HashMap<(bool, String), (Print, Image)>,
     shown: BTreeMap<String, (Swap, FileChange)>,
+    /// Notes that were made.
+    said: BTreeSet<String>,
 }
 
 /// What was changed, by content.
@@ -80,10 +82,15 @@ impl Work {
         mut slot: Slot,
     ) -> Result<Self, Box<(Slot, SandboxError)>> {
         "overlay".clone_into(&mut slot.card.strategy);
-        let work = match Self::mount(&desk, &plan, &slot) {
-            Ok(mounted) => Self::over(desk, plan, slot, mounted),
+        let mounted = match Self::mount(&desk, &plan, &slot) {
+            Ok(mounted) => mounted,
             Err(err) => return Err(Box::new((slot, err))),
         };
+        // Who finds it after a crash must know what it is.
+        if let Err(err) = slot.write_card() {
+            return Err(Box::new((slot, SandboxError::Unavailable(err.to_string()))));
+        }
+        let work = Self::over(desk, plan, slot, mounted);
         work.look_around();
         Ok(work)
     }
@@ -246,6 +253,13 @@ impl Work {
         lock(&self.notes).push(text);
     }
 
+    /// The same for what would be said at every look.
+    fn note_once(&self, text: String) {
+        if lock(&self.cache).said.insert(text.clone()) {
+            self.note(text);
+        }
+    }
+
     pub(super) fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.notes))
     }
@@ -267,13 +281,17 @@ impl Work {
         let work = Arc::clone(self);
         let mut touched = super::blocking(move || work.touched()).await?;
         // What is tracked counts, whatever the ignore files say.
-        let ignored: Vec<PathBuf> = touched.left.iter().take(MAX_LEFT).cloned().collect();
-        let git = (!ignored.is_empty()).then(|| UserGit::of(self.base.root(), &self.desk.env)).flatten();
-        if let Some(git) = git
-            && let Ok(tracked) = git.tracked(&ignored).await
-        {
-            touched.left.retain(|path| !tracked.contains(path));
-            touched.sources.extend(tracked);
+        let git = (!touched.left.is_empty()).then(|| UserGit::of(self.base.root(), &self.desk.env)).flatten();
+        if let Some(git) = git {
+            match git.tracked(&touched.left).await {
+                Ok(tracked) => {
+                    touched.left.retain(|path| !tracked.contains(path));
+                    touched.sources.extend(tracked);
+                }
+                Err(why) => {
+                    self.note_once(format!("git cannot say whether ignored files are tracked, so none lands: {why}"))
+                }
+            }
         }
         let work = Arc::clone(self);
         super::blocking(move || work.compared(touched)).await
@@ -437,6 +455,9 @@ impl Drop for Work {
 /// Makes a path what an image says.
 fn put(tree: &Root, path: &str, image: &Image, bytes: &[u8]) -> Result<(), String> {
     let say = |err: windlass_core::workspace::FileError| err.message;
+    if image.is_there() {
+        clear_way(tree, path).map_err(say)?;
+    }
     match image {
         Image::File { mode, .. } => {
             tree.write(path, bytes).map_err(say)?;
@@ -452,6 +473,18 @@ fn put(tree: &Root, path: &str, image: &Image, bytes: &[u8]) -> Result<(), Strin
             rustix::fs::symlinkat(target.as_str(), tree.handle(), path).map_err(|err| err.to_string())
         }
     }
+}
+
+/// Takes away what a command put in the place of a folder that a path is in, so that nothing is written through a link.
+fn clear_way(tree: &Root, path: &str) -> Result<(), windlass_core::workspace::FileError> {
+    for (at, _) in path.match_indices('/') {
+        let above = &path[..at];
+        let Ok(stat) = rustix::fs::statat(tree.handle(), above, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return tree.remove(above);
+        }
+    }
+    Ok(())
 }
 
 fn write_survey(dir: &Path, name: &str, survey: &Survey) {

@@ -378,10 +378,13 @@ impl Reader<'_> {
         std::fs::symlink_metadata(self.upper.root().join(path)).is_ok()
     }
 
+    /// Whether a folder shows nothing of what is under it. The kernel marks only the topmost of several.
     fn is_opaque(&self, path: &Path) -> bool {
-        let mut value = [0; 1];
-        rustix::fs::lgetxattr(self.upper.root().join(path), OPAQUE, &mut value)
-            .is_ok_and(|len| len == 1 && value == *b"y")
+        path.ancestors().any(|above| {
+            let mut value = [0; 1];
+            rustix::fs::lgetxattr(self.upper.root().join(above), OPAQUE, &mut value)
+                .is_ok_and(|len| len == 1 && value == *b"y")
+        })
     }
 
     /// Whether somebody changed it since the command began. The change time cannot be set back.

@@ -210,7 +210,12 @@ async fn what_a_command_changed_is_in_the_tree_and_can_be_taken_back() {
         .await;
     assert!(lab.has("empty/inner"));
     // A folder in the place of another one, a file in the place of a folder, and a folder in the place of a file.
-    check("rm -r moved; mkdir moved; echo x > moved/x", &["moved/c.txt", "moved/deep/d.txt", "moved/x"]).await;
+    check(
+        "rm -r moved; mkdir -p moved/deep; echo x > moved/deep/x",
+        &["moved/c.txt", "moved/deep/d.txt", "moved/deep/x"],
+    )
+    .await;
+    check("rm -r moved; mkdir moved; echo x > moved/x", &["moved/deep/x", "moved/x"]).await;
     check(
         "rm -r moved; echo f > moved; rm n.txt; mkdir n.txt; echo i > n.txt/i",
         &["moved", "moved/x", "n.txt", "n.txt/i"],
@@ -235,6 +240,8 @@ async fn outputs_are_moved_and_named_as_what_cannot_be_taken_back() {
     assert!(about("out/new/deep/o").mtime() < 1_000_000_000 && about("a.txt").mtime() < 1_000_000_000);
     let note = rustix::fs::lgetxattr(lab.base.join("ws/out/new"), "user.overlay.opaque", &mut [0; 4]);
     assert!(note.is_err());
+    lab.check("rm -r out/new; mkdir -p out/new/deep", &[]).await;
+    assert!(lab.has("out/new/deep") && !lab.has("out/new/deep/o"));
     lab.check("rm -r out/new; rm out/old.o; mkdir out/new", &[]).await;
     assert!(lab.has("out/new") && !lab.has("out/new/deep") && !lab.has("out/old.o"));
     lab.check("rm -r out", &[]).await;

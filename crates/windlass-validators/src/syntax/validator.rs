@@ -109,8 +109,13 @@ impl Look {
         }
         let bytes = match self.files.read(path, MAX_FILE) {
             Ok(bytes) => bytes,
-            // A link, a folder of another repository, or gone since.
-            Err(err) if matches!(err.kind, FileErrorKind::WrongKind | FileErrorKind::NotFound) => return,
+            // A link, also one that leads out, of which only the target's name lands; a folder of another repository,
+            // or gone since.
+            Err(err)
+                if matches!(err.kind, FileErrorKind::WrongKind | FileErrorKind::NotFound | FileErrorKind::Outside) =>
+            {
+                return;
+            }
             Err(err) if Language::of(path, b"").is_none() && err.kind == FileErrorKind::TooLarge => return,
             Err(err) => return self.unsure(path, &err.message),
         };
