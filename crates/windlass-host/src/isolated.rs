@@ -298,11 +298,13 @@ impl Transaction for IsolatedRun {
         Box::pin(async move {
             self.0.live.stop_all().await;
             self.on_work(Work::put_back).await?;
-            let changed = self.0.changed().await;
-            let files = match changed {
-                // What would change nothing is not worth a name.
+            let files = match self.0.changed().await {
+                // What would change nothing is not worth a name, unless it holds commits that are nowhere else.
                 Ok(changed) if changed.swaps.is_empty() && changed.cannot.is_empty() => {
-                    return self.on_work(|work| work.discard().map(|()| None)).await;
+                    if self.0.new_head().await.is_none() {
+                        return self.on_work(|work| work.discard().map(|()| None)).await;
+                    }
+                    0
                 }
                 Ok(changed) => changed.swaps.len(),
                 Err(_) => 0,

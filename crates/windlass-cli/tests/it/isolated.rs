@@ -127,6 +127,60 @@ fn a_kept_run_lands_by_order_or_is_thrown_away() {
 }
 
 #[test]
+fn commits_of_a_run_are_not_lost_although_no_file_differs() {
+    let place = project();
+    place.write("other.txt", "mine\n");
+    let commit =
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git add -A && git commit -qm mine\" } }]\n";
+    let script = format!("{commit}{DONE}");
+    let result = run(&place, &script, &["--allow-no-changes", "--json"]);
+    assert_eq!(result.code, 0, "{}", result.err);
+    let refname = json(&result)["landed"]["ref"].as_str().unwrap().to_owned();
+    assert_eq!(git(&place, &["show", "-s", "--format=%s", &refname]), "mine");
+    let failed = run(&place, &script, &["--json"]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let name = json(&failed)["transaction"].as_str().unwrap().to_owned();
+    let landed = json(&place.run(&["land", &name, "--json"]));
+    assert_eq!(landed["landed"]["ref"], format!("refs/windlass/{name}"));
+    assert!(place.run(&["status"]).out.contains("no kept runs"));
+}
+
+#[test]
+fn a_commit_that_cannot_be_made_leaves_what_landed_to_undo() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "good\\n"));
+    for (key, value) in [("user.name", "n"), ("user.email", "e"), ("commit.gpgSign", "true"), ("gpg.program", "false")]
+    {
+        git(&place, &["config", key, value]);
+    }
+    let failed = run(&place, &script, &["--commit", "--json"]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let detail = json(&failed)["outcome"]["detail"].clone();
+    assert!(detail.as_str().unwrap().contains("the commit was not made"), "{detail}");
+    assert_eq!((place.read("value.txt"), place.run(&["undo"]).code), ("good\n".into(), 0));
+    assert_eq!(place.read("value.txt"), "bad\n");
+    git(&place, &["config", "commit.gpgSign", "false"]);
+    assert_eq!(run(&place, &script, &["--validate", "false"]).code, 3);
+    let landed = place.run(&["land", "--validate", "none", "--commit"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert_eq!(git(&place, &["show", "-s", "--format=%s"]), "make it good", "it says what was asked for");
+}
+
+#[test]
+fn a_kept_run_hears_what_is_piped_to_it() {
+    let place = project();
+    let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    let stopped = json(&run(&place, &script, &["--max-steps", "1", "--json"]));
+    let script = place.script("[[step]]\nexpect_new = \"and be brief\"\ntext = \"done\"\n");
+    let args = ["resume", stopped["transaction"].as_str().unwrap(), "--script", &script];
+    let mut child =
+        place.command(&args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"and be brief\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(place.read("value.txt"), "good\n");
+}
+
+#[test]
 fn a_limit_keeps_the_work_and_resume_goes_on_with_it() {
     let place = project();
     let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));

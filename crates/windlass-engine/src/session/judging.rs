@@ -8,7 +8,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing, glob_match, may_write};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::Outlet;
-use windlass_core::validator::{CheckCtx, Evidence, Finding, Judgement, Report, Validator};
+use windlass_core::validator::{CheckCtx, Evidence, Finding, Judgement, Proof, Report, Validator};
 use windlass_core::workspace::{Changes, Transaction, WorkspaceError, WorkspaceErrorKind};
 
 use super::drive::{Ended, Traces, Work};
@@ -65,11 +65,20 @@ impl Work {
             if nothing && transaction.name().is_some() && !self.contract.allow_no_changes {
                 return Ok(Judged::NothingChanged);
             }
+            let hash = changes.tree_hash.clone();
             let judged = self.judge(transaction, changes, traces).await?;
-            if !matches!(judged, Judged::Passed) || self.contract.land_anyway {
+            if !matches!(judged, Judged::Passed) || transaction.moved().await.map_err(broken)?.is_empty() {
                 return Ok(judged);
             }
-            if transaction.moved().await.map_err(broken)?.is_empty() {
+            if self.contract.land_anyway {
+                // Who reads the evidence has to see what it does not cover.
+                traces.evidence.push(Evidence {
+                    validator: "land_anyway".to_owned(),
+                    judgement: Judgement::Unverifiable,
+                    advisory: true,
+                    tree_hash: traces.evidence.last().map_or(hash, |last| last.tree_hash.clone()),
+                    proof: Proof::default(),
+                });
                 return Ok(judged);
             }
         }

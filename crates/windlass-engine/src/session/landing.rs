@@ -62,19 +62,26 @@ impl Work {
     /// Whether everything is where it belongs now.
     async fn land(&self, transaction: &dyn Transaction, traces: &Traces) -> Result<bool, Ended> {
         let changes = transaction.changes().await.map_err(broken)?;
-        if changes.files.is_empty() {
-            return Ok(true);
+        if !changes.files.is_empty() {
+            self.ask_about(&changes).await?;
         }
-        self.ask_about(&changes).await?;
         // What was judged is what lands; without validators it is what was there a moment ago.
         let judged = traces.evidence.last().map(|evidence| evidence.tree_hash.clone());
         let tree_hash = judged.unwrap_or(changes.tree_hash);
         let landing = Landing { tree_hash: tree_hash.clone(), to: self.contract.to.clone() };
         match transaction.land(&landing).await {
             Ok(landed) => {
-                self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
-                self.outlet.sync().await?;
-                Ok(true)
+                let unfinished = landed.unfinished.clone();
+                // Without a changed file there is something to tell only when commits came over.
+                if !landed.files.is_empty() || landed.refname.is_some() {
+                    self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
+                    self.outlet.sync().await?;
+                }
+                self.tell_notes(transaction).await?;
+                match unfinished {
+                    None => Ok(true),
+                    Some(why) => Err(Ended::With(Outcome::failed(FailReason::Runtime, why))),
+                }
             }
             Err(err) => {
                 let reason = match err.kind {

@@ -61,7 +61,10 @@ impl Work {
             let message = "what would land is not what was judged; nothing was landed".to_owned();
             return Err(WorkspaceError { kind: WorkspaceErrorKind::Stale, message });
         }
-        self.unmoved(&changed.swaps)?;
+        let nothing = changed.swaps.is_empty();
+        if !nothing {
+            self.unmoved(&changed.swaps)?;
+        }
         let mut landed = Landed {
             files: changed.swaps.iter().map(|swap| swap.path.clone()).collect(),
             executes: changed
@@ -75,22 +78,29 @@ impl Work {
             ..Landed::default()
         };
         match &landing.to {
+            // The run may have made commits of what was there already.
+            _ if nothing => {}
             LandTo::Patch(to) => {
                 self.write_patch(&changed.swaps, to).await?;
                 landed.patch = Some(to.display().to_string());
-                return Ok(landed);
             }
             LandTo::Tree => self.land_tree(&changed.swaps).await?,
             LandTo::Commit(message) => {
                 let git = self.ready_to_commit().await?;
                 self.land_tree(&changed.swaps).await?;
-                let made = commit(&git, &self.dir, &changed.swaps, message).await;
-                landed.commit = Some(made.map_err(|why| {
-                    WorkspaceError::other(format!("the changes are in your tree, but the commit was not made: {why}"))
-                })?);
+                match commit(&git, &self.dir, &changed.swaps, message).await {
+                    Ok(made) => landed.commit = Some(made),
+                    // What is in the tree has to be in the log, or nobody could take it back.
+                    Err(why) => {
+                        landed.unfinished =
+                            Some(format!("the changes are in your tree, but the commit was not made: {why}"));
+                    }
+                }
             }
         }
-        landed.swaps = changed.swaps;
+        if landed.patch.is_none() {
+            landed.swaps = changed.swaps;
+        }
         match self.bring_commits().await {
             Ok(refname) => landed.refname = refname,
             Err(why) => self.note(format!("the run's own commits could not be brought over: {why}")),
@@ -185,19 +195,7 @@ impl Work {
 
     /// Fetches the commits that the run made in its copy, by plumbing that runs nothing of it.
     async fn bring_commits(self: &Arc<Self>) -> Result<Option<String>, String> {
-        let Some(git) = UserGit::of(self.base.root(), &self.desk.env) else { return Ok(None) };
-        if !self.git_was_touched() {
-            return Ok(None);
-        }
-        let head = self.in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"").await.unwrap_or_default();
-        let head = head.trim().to_owned();
-        let plausible = matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !plausible {
-            return Ok(None);
-        }
-        if git.ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"").await.is_ok() {
-            return Ok(None);
-        }
+        let Some((git, head)) = self.new_head().await else { return Ok(None) };
         let mut wanted = format!("{head}\n");
         if let Ok(own) = git.line(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await {
             wanted.push_str(&format!("^{own}\n"));
@@ -213,6 +211,19 @@ impl Work {
         let refname = format!("refs/windlass/{}", self.name);
         git.ask(&["update-ref", &refname, &head], b"").await?;
         Ok(Some(refname))
+    }
+
+    /// The commit that the copy is on, where the user's own repository does not have it.
+    pub(super) async fn new_head(&self) -> Option<(UserGit, String)> {
+        let git = UserGit::of(self.base.root(), &self.desk.env)?;
+        if !self.git_was_touched() {
+            return None;
+        }
+        let head = self.in_copy("git rev-parse --verify --quiet HEAD^{commit}", b"").await.unwrap_or_default();
+        let head = head.trim().to_owned();
+        let plausible = matches!(head.len(), 40 | 64) && head.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let known = !plausible || git.ask(&["cat-file", "-e", &format!("{head}^{{commit}}")], b"").await.is_ok();
+        (!known).then_some((git, head))
     }
 
     /// Whether anything in the copy's git directory was written, seen without running anything.

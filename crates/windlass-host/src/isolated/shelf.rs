@@ -134,8 +134,12 @@ impl Shelf {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().take(MAX_COPIES);
         let mut cards: Vec<(Card, bool)> = entries
             .filter_map(|entry| {
-                let card = read_card(&entry.path())?;
+                let mut card = read_card(&entry.path())?;
                 let busy = matches!(lock(&entry.path(), &card.name), Err(ShelfError::Busy(_)));
+                if !busy && card.kept.is_none() {
+                    // Its process died before it could count; it counts against the bound all the same.
+                    card.bytes = size_of(&entry.path());
+                }
                 Some((card, busy))
             })
             .collect();
@@ -305,6 +309,12 @@ mod tests {
         for bad in ["../x", "", "a/b", "A", "nobody-here-1"] {
             assert_eq!(shelf.open(bad).err(), Some(ShelfError::Unknown(bad.to_owned())));
         }
+        let killed = shelf.create(Path::new("/w"), "s1", "r2").unwrap();
+        std::fs::write(killed.folder("upper").unwrap().join("big"), vec![1; 100_000]).unwrap();
+        let killed = (killed.card.name.clone(), drop(killed)).0;
+        let counted = shelf.list().into_iter().find(|(card, _)| card.name == killed).unwrap().0;
+        assert!(counted.bytes >= 100_000, "a run that was killed takes room, too: {counted:?}");
+        shelf.open(&killed).unwrap().discard().unwrap();
         assert_eq!(shelf.surplus(0, MAX_AGE).len(), 1);
         assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE).len(), 0);
         shelf.open(&name).unwrap().discard().unwrap();

@@ -102,8 +102,22 @@ impl Dir {
             .map(|(start, (end, print))| (OsStr::from_bytes(&self.names[start..*end as usize]), *print))
     }
 
+    /// Names are sorted: a directory of many thousand files is compared name by name.
     fn get(&self, name: &OsStr) -> Option<Print> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, print)| print)
+        let known = |at: usize| {
+            let start = at.checked_sub(1).map_or(0, |before| self.files[before].0 as usize);
+            &self.names[start..self.files[at].0 as usize]
+        };
+        let (mut low, mut high) = (0, self.files.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match known(middle).cmp(name.as_bytes()) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Some(self.files[middle].1),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
     }
 }
 
@@ -258,7 +272,8 @@ impl Survey {
             for _ in 0..number(&mut rest)? {
                 let (end, key, mode) = (take(&mut rest)?, take(&mut rest)?, take(&mut rest)?);
                 let end = u32::from_le_bytes(end);
-                if end as usize > names.len() {
+                let start = files.last().map_or(0, |(before, _): &(u32, Print)| *before);
+                if end < start || end as usize > names.len() {
                     return None;
                 }
                 files.push((end, Print { key: u64::from_le_bytes(key), mode: u32::from_le_bytes(mode) }));
