@@ -207,6 +207,8 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
 
 /// Whether a layer can be had with its upper side below this folder, which is where copies are kept.
 pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
+    // Who only looks leaves nothing behind, not even a folder.
+    let made: Vec<PathBuf> = copies.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
     crate::private::create_dir(copies).map_err(|err| err.message)?;
     let trial = Shelf::new(copies.join(".trial"));
     let slot = trial.create(Path::new("/"), "none", "none").map_err(|err| err.to_string())?;
@@ -219,6 +221,9 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
     })();
     drop(slot);
     let _ = shelf::remove_tree(&copies.join(".trial"));
+    for dir in made {
+        let _ = std::fs::remove_dir(dir);
+    }
     tried
 }
 

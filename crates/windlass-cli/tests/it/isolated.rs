@@ -129,6 +129,9 @@ fn a_kept_run_lands_by_order_or_is_thrown_away() {
 #[test]
 fn commits_of_a_run_are_not_lost_although_no_file_differs() {
     let place = project();
+    for (key, value) in [("user.name", "n"), ("user.email", "e")] {
+        git(&place, &["config", key, value]);
+    }
     place.write("other.txt", "mine\n");
     let commit =
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git add -A && git commit -qm mine\" } }]\n";
@@ -137,7 +140,8 @@ fn commits_of_a_run_are_not_lost_although_no_file_differs() {
     assert_eq!(result.code, 0, "{}", result.err);
     let refname = json(&result)["landed"]["ref"].as_str().unwrap().to_owned();
     assert_eq!(git(&place, &["show", "-s", "--format=%s", &refname]), "mine");
-    let failed = run(&place, &script, &["--json"]);
+    // Another message, because the same commit in the same second is no other commit.
+    let failed = run(&place, &script.replace("-qm mine", "-qm again"), &["--json"]);
     assert_eq!(failed.code, 1, "{}", failed.err);
     let name = json(&failed)["transaction"].as_str().unwrap().to_owned();
     let landed = json(&place.run(&["land", &name, "--json"]));
@@ -181,9 +185,26 @@ fn a_kept_run_hears_what_is_piped_to_it() {
 }
 
 #[test]
+fn a_bare_repository_is_no_workspace() {
+    let place = project();
+    git(&place, &["clone", "-q", "--bare", ".", "bare.git"]);
+    let output = place.run(&["run", "-C", "bare.git", "--script", &place.script(DONE), "go"]);
+    // In a work tree it belongs to that; by itself it is refused.
+    assert_ne!(output.code, 2, "{}", output.err);
+    std::fs::rename(place.work().join("bare.git"), place.home().join("bare.git")).unwrap();
+    let bare = place.home().join("bare.git").display().to_string();
+    let output = place.run(&["run", "-C", &bare, "--script", &place.script(DONE), "go"]);
+    assert!(output.code == 2 && output.err.contains("git worktree add"), "{}", output.err);
+}
+
+#[test]
 fn a_limit_keeps_the_work_and_resume_goes_on_with_it() {
     let place = project();
     let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    let told = run(&place, &script, &["--max-steps", "1", "-q"]);
+    assert!(told.err.contains("kept as "), "{}", told.err);
+    let kept = told.err.split_once("kept as ").unwrap().1.split_whitespace().next().unwrap();
+    assert!(told.err.contains(&format!("`windlass resume {kept}` goes on")), "{}", told.err);
     let stopped = run(&place, &script, &["--max-steps", "1", "--json"]);
     assert_eq!(stopped.code, 4, "{}", stopped.err);
     let stopped = json(&stopped);
@@ -343,6 +364,12 @@ fn killed_at_every_event_the_tree_is_old_or_new() {
         let left = std::fs::read_dir(place.work()).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert!(left.iter().all(|name| !name.starts_with(".windlass")), "{left:?}");
+        // What it did until then is still there to be seen, and to go on with.
+        let kept = json(&place.run(&["status", "--json"]));
+        if let Some(kept) = kept["kept"].get(0) {
+            let diff = place.run(&["diff", kept["name"].as_str().unwrap()]);
+            assert_eq!((diff.code, &kept["strategy"]), (0, &"overlay".into()), "after event {after}: {}", diff.err);
+        }
         if seen < after {
             assert!(after > 10, "the run ended after {seen} events");
             break;

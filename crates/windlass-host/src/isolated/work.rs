@@ -80,10 +80,15 @@ impl Work {
         mut slot: Slot,
     ) -> Result<Self, Box<(Slot, SandboxError)>> {
         "overlay".clone_into(&mut slot.card.strategy);
-        let work = match Self::mount(&desk, &plan, &slot) {
-            Ok(mounted) => Self::over(desk, plan, slot, mounted),
+        let mounted = match Self::mount(&desk, &plan, &slot) {
+            Ok(mounted) => mounted,
             Err(err) => return Err(Box::new((slot, err))),
         };
+        // Written down at once: a run that is killed must be found as what it is.
+        if let Err(err) = slot.write_card() {
+            return Err(Box::new((slot, SandboxError::Unavailable(err.to_string()))));
+        }
+        let work = Self::over(desk, plan, slot, mounted);
         work.look_around();
         Ok(work)
     }
