@@ -239,6 +239,19 @@ fn changed_judges_and_forbidden_paths_do_not_slip_through() {
 }
 
 #[test]
+fn in_place_what_cannot_be_kept_to_is_said() {
+    let place = project();
+    let cheat = format!("{}{DONE}{DONE}", write_step("other.txt", "x\\n"));
+    let result = place.play(&cheat, &["--yes", "--write-path", "value.txt", "--json"]);
+    assert_eq!(result.code, 3, "{}", result.err);
+    assert!(json(&result)["outcome"]["detail"].as_str().unwrap().contains("other.txt: only the allowed paths"));
+    for flag in ["--commit", "--patch=x", "--land-anyway"] {
+        let result = place.play(DONE, &[flag]);
+        assert!(result.code == 2 && result.err.contains("in place"), "{flag}: {}", result.err);
+    }
+}
+
+#[test]
 fn nothing_changed_fails_and_may_be_allowed() {
     let place = project();
     let result = run(&place, DONE, &["--json"]);
