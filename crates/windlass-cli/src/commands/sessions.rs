@@ -12,6 +12,7 @@ use windlass_core::ask::About;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::message::{Origin, Part, Role};
 use windlass_core::store::SessionStore;
+use windlass_core::validator::Judgement;
 use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 
@@ -130,7 +131,11 @@ fn line(event: &Event) -> Option<String> {
         EventKind::SessionOpened { workspace, runtime, model, .. } => {
             format!("session in {workspace} with {runtime}, model {}", model.as_deref().unwrap_or("unknown"))
         }
-        EventKind::RunStarted { prompt } => format!("prompt: {}", first_line(&prompt.text(), 200)),
+        // With the names by which `undo` and `replay` know a run and a call.
+        EventKind::RunStarted { prompt } => {
+            let run = event.run.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("{run} prompt: {}", first_line(&prompt.text(), 200))
+        }
         EventKind::Said { message } => {
             let text = message.text();
             if text.trim().is_empty() {
@@ -139,7 +144,7 @@ fn line(event: &Event) -> Option<String> {
             let who = if message.origin == Origin::Engine { "engine" } else { "model" };
             format!("{who}: {}", first_line(&text, 200))
         }
-        EventKind::CallStarted { call, rule, .. } => format!("call {} ({rule})", describe(call)),
+        EventKind::CallStarted { call, rule, .. } => format!("call {} ({rule}; {})", describe(call), call.id),
         EventKind::CallFinished { result, ms } => match result.error {
             Some(_) => format!("  failed after {ms} ms: {}", first_line(&result.text, 160)),
             None => format!("  done in {ms} ms, {} characters", result.text.chars().count()),
@@ -158,6 +163,19 @@ fn line(event: &Event) -> Option<String> {
         EventKind::Denied { reason, .. } => format!("  denied: {reason}"),
         EventKind::Waited { reason, ms, .. } => format!("waited {ms} ms: {reason}"),
         EventKind::Warned { text, .. } => format!("warning: {text}"),
+        EventKind::Validated { validator, report, .. } => {
+            let verdict = match report.judgement {
+                Judgement::Pass => "passes",
+                Judgement::Fail => "fails",
+                Judgement::Unverifiable => "could not be established",
+            };
+            format!("check {} {verdict}", first_line(validator, 160))
+        }
+        EventKind::Landed { landed, .. } => format!("landed {} files", landed.files.len()),
+        EventKind::Kept { name } => format!("kept as {name}"),
+        EventKind::Discarded { name } => format!("{name} was thrown away"),
+        EventKind::Undone { files, .. } => format!("undone {} files", files.len()),
+        EventKind::Redone { files, .. } => format!("redone {} files", files.len()),
         EventKind::RunFinished { outcome, totals, ms, .. } => {
             let (word, detail, _) = explain(outcome, &event.session, None);
             format!("{word} after {} steps and {ms} ms {detail}", totals.steps)
