@@ -25,6 +25,19 @@ const USUAL: &[&str] = &["syntax", DETECTED, "secrets", "bandit"];
 /// How long installing a scanner may take.
 const INSTALL_TIME: Duration = Duration::from_secs(180);
 
+/// A flag about landing is not passed over where nothing lands.
+pub(crate) fn fits(args: &ContractArgs, isolated: bool) -> Result<(), Failure> {
+    let given =
+        [("--commit", args.commit.is_some()), ("--patch", args.patch.is_some()), ("--land-anyway", args.land_anyway)];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((flag, _)) if !isolated => {
+            Err(Failure::usage(format!("`{flag}` says how a copy lands, and work in place reaches your files at once"))
+                .hint("work on a copy: leave out --in-place, or give --isolated to `chat` and `resume`"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The contract of a run.
 pub(crate) fn terms(settings: &Settings, args: &ContractArgs) -> Result<Contract, Failure> {
     let to = match (&args.patch, &args.commit) {

@@ -167,9 +167,9 @@ pub(crate) fn open_workspace(dir: Option<&Path>, home: Option<&Path>) -> Result<
     Root::open_workspace(&top, &unfit).map_err(wrong)
 }
 
-/// The prompt from the words, standard input when it is piped, and the files named `@path`.
-pub(crate) fn prompt(words: &[String], root: &Root) -> Result<Message, Failure> {
-    let mut text = words.join(" ");
+/// What was typed, and standard input when it is piped.
+pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
+    let mut text = typed.join(" ");
     if !std::io::stdin().is_terminal() {
         let mut piped = Vec::new();
         std::io::stdin().lock().take(MAX_TEXT + 1).read_to_end(&mut piped)?;
@@ -184,9 +184,15 @@ pub(crate) fn prompt(words: &[String], root: &Root) -> Result<Message, Failure> 
             text.push_str(piped.trim_end());
         }
     }
+    Ok(text)
+}
+
+/// The prompt from the words and the files named `@path`.
+pub(crate) fn prompt(text: String, root: &Root) -> Result<Message, Failure> {
     if text.trim().is_empty() {
-        return Err(Failure::usage("there is no prompt")
-            .hint("give one, for example: windlass run --in-place \"fix the failing test\""));
+        return Err(
+            Failure::usage("there is no prompt").hint("give one, for example: windlass run \"fix the failing test\"")
+        );
     }
     attach(text, root)
 }

@@ -110,6 +110,7 @@ impl Desk {
         }
         let schema = opening.agent.json_schema.as_deref();
         let isolated = opening.isolation == Isolation::Isolated;
+        contract::fits(opening.contract, isolated)?;
         // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
         let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
         let agent = plan.as_ref().map_or(wire::Agent::Nobody, |plan| wire::Agent::Model(plan, schema));

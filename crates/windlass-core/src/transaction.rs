@@ -171,6 +171,9 @@ pub struct Landed {
     /// Ignored paths and build outputs, which stayed behind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
+    /// What was to come of it as well and did not, such as the commit. The files themselves are where they belong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<String>,
 }
 
 /// Why a workspace could not be opened, landed or kept.

@@ -89,7 +89,7 @@ pub(crate) struct DiscardArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// Only this run, such as `run-2` [default: the last one that changed something]
+    /// Only this run, such as `r2` [default: the last one that changed something]
     #[arg(long, value_name = "RUN", conflicts_with_all = ["call", "to"])]
     pub(crate) run: Option<String>,
     /// Only this call

@@ -106,7 +106,8 @@ pub(super) fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<C
     match name {
         Some(name) => Ok(shelf.card(name).map_err(|err| Failure::usage(err.to_string()))?),
         None => {
-            let own = shelf.list().into_iter().find(|(card, busy)| !busy && card.root == root.root());
+            let own =
+                shelf.list().into_iter().find(|(card, busy)| !busy && card.was_made() && card.root == root.root());
             own.map(|(card, _)| card).ok_or_else(|| {
                 Failure::usage("there is no kept run of this workspace")
                     .hint("a run that does not land is kept; `windlass status --all` lists those of other workspaces")
@@ -123,7 +124,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         false => Some(plan::open_workspace(args.cd.as_deref(), home.as_deref())?),
     };
     let here = |card: &Card| root.as_ref().is_none_or(|root| card.root == root.root());
-    let kept: Vec<(Card, bool)> = shelf(&places).list().into_iter().filter(|(card, _)| here(card)).collect();
+    let all = shelf(&places).list().into_iter();
+    // What never began holds nothing; the next run or `gc` clears it away.
+    let kept: Vec<(Card, bool)> = all.filter(|(card, busy)| here(card) && (*busy || card.was_made())).collect();
     if args.json {
         let rows: Vec<_> = kept
             .iter()

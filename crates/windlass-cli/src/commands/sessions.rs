@@ -180,7 +180,7 @@ fn line(event: &Event) -> Option<String> {
         EventKind::Waited { reason, ms, .. } => format!("waited {ms} ms: {reason}"),
         EventKind::Warned { text, .. } => format!("warning: {text}"),
         EventKind::RunFinished { outcome, totals, ms, .. } => {
-            let (word, detail, _) = explain(outcome, &event.session);
+            let (word, detail, _) = explain(outcome, &event.session, None);
             format!("{word} after {} steps and {ms} ms {detail}", totals.steps)
         }
         _ => return None,
@@ -221,7 +221,7 @@ fn markdown(event: &Event) -> String {
         EventKind::Said { message } => format!("> (engine) {}\n\n", message.text().replace('\n', "\n> ")),
         EventKind::CallFinished { result, .. } => fenced(&result.text, ""),
         EventKind::RunFinished { outcome, totals, .. } => {
-            let (word, detail, _) = explain(outcome, &event.session);
+            let (word, detail, _) = explain(outcome, &event.session, None);
             format!("*{word}, {} steps* {detail}\n\n", totals.steps)
         }
         _ => String::new(),

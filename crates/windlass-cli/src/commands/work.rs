@@ -4,22 +4,28 @@ use crate::out::say;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use futures_util::StreamExt;
+use windlass_core::event::EventKind;
 use windlass_core::message::Message;
+use windlass_core::store::SessionStore;
 use windlass_core::workspace::Isolation;
+use windlass_host::config::Places;
+use windlass_host::isolated::Card;
+use windlass_host::session_log::SessionLog;
 
 use super::{block_on, kept};
 use crate::args::{AgentArgs, ChatArgs, Format, LandArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan;
-use crate::session_run::{Desk, Opening, Ready, Which, finish, prepare, prepare_landing};
+use crate::session_run::{Desk, Opening, Ready, Which, finish, prepare, prepare_landing, session_id};
 
 /// What a kept run is told to do when nobody says more.
 const GO_ON: &str = "Go on with the task where you stopped.";
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
-    let prompt = plan::prompt(&args.prompt, &ready.root)?;
+    let prompt = plan::prompt(plan::words(&args.prompt)?, &ready.root)?;
     let which = match (&args.resume, args.go_on) {
         (Some(session), _) => Which::Named(session.clone()),
         (None, true) => Which::Newest,
@@ -67,13 +73,14 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         kept,
         only_land: false,
     };
-    if args.prompt.is_empty() && opening.kept.is_some() {
-        return block_on(one(ready, opening, Message::user(GO_ON)));
-    }
-    if args.prompt.is_empty() && std::io::stdin().is_terminal() {
+    if args.prompt.is_empty() && opening.kept.is_none() && std::io::stdin().is_terminal() {
         return block_on(talk(ready, opening));
     }
-    let prompt = plan::prompt(&args.prompt, &ready.root)?;
+    let words = plan::words(&args.prompt)?;
+    let prompt = match opening.kept.is_some() && words.is_empty() {
+        true => Message::user(GO_ON),
+        false => plan::prompt(words, &ready.root)?,
+    };
     block_on(one(ready, opening, prompt))
 }
 
@@ -82,16 +89,36 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
     let ready = prepare_landing(args.cd.as_deref())?;
     let card = kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
     let agent = AgentArgs::default();
+    let mut contract = args.contract.clone();
+    if contract.commit.as_deref() == Some("") {
+        contract.commit = block_on(asked(&ready.settings.places, &card))?;
+    }
     let opening = Opening {
         agent: &agent,
         output: &args.output,
         which: Which::Named(card.session.clone()),
         isolation: Isolation::Isolated,
-        contract: &args.contract,
+        contract: &contract,
         kept: Some(card.name.clone()),
         only_land: true,
     };
     block_on(one(ready, opening, Message::user(format!("Land the kept run {}.", card.name))))
+}
+
+/// What the run that made a copy was asked to do: a commit of it says that, and not that it was landed.
+async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> {
+    let store = SessionLog::new(places.sessions_dir());
+    let id = session_id(&card.session)?;
+    let mut events = store.read(&id, 1);
+    while let Some(event) = events.next().await {
+        let event = event?;
+        if event.run.as_ref().is_some_and(|run| run.to_string() == card.run)
+            && let EventKind::RunStarted { prompt } = event.kind
+        {
+            return Ok(Some(prompt.text().trim().to_owned()));
+        }
+    }
+    Ok(Some(String::new()))
 }
 
 fn isolation(isolated: bool) -> Isolation {

@@ -63,7 +63,7 @@ fn landing(landed: &Landed) -> Vec<(Style, String)> {
         match (&landed.patch, &landed.commit) {
             (Some(patch), _) => format!("patch of {files} written to {}", one_line(patch)),
             (_, Some(commit)) => format!("landed {files} as commit {}", commit.get(..12).unwrap_or(commit)),
-            _ if landed.files.is_empty() => "landed no file".to_owned(),
+            _ if landed.files.is_empty() => "no file was changed".to_owned(),
             _ => format!("landed {files}; `windlass undo` takes them back"),
         },
     )];

@@ -120,8 +120,9 @@ impl TextView {
             EventKind::ValidationStarted { validator } => {
                 self.progress.doing = format!("checking: {}", first_line(validator, 80));
             }
-            EventKind::RunFinished { outcome, files, totals, ms, limits, .. } => {
-                self.run_finished(outcome, files, totals, Duration::from_millis(*ms));
+            EventKind::RunFinished { outcome, files, totals, ms, limits, transaction, .. } => {
+                let kept = transaction.as_deref();
+                self.run_finished(outcome, files, totals, Duration::from_millis(*ms), kept);
                 let reached = matches!(
                     outcome,
                     Outcome::BudgetExceeded { .. }
@@ -240,13 +241,20 @@ impl TextView {
         }
     }
 
-    fn run_finished(&mut self, outcome: &Outcome, files: &[FileChange], totals: &Spent, took: Duration) {
+    fn run_finished(
+        &mut self,
+        outcome: &Outcome,
+        files: &[FileChange],
+        totals: &Spent,
+        took: Duration,
+        kept: Option<&str>,
+    ) {
         self.hush();
         if self.quiet && *outcome == Outcome::Completed {
             return;
         }
         let style = if *outcome == Outcome::Completed { Style::Added } else { Style::Removed };
-        let (word, detail, advice) = explain(outcome, &self.session);
+        let (word, detail, advice) = explain(outcome, &self.session, kept);
         let cost = if totals.unpriced { "price unknown".to_owned() } else { dollars(totals.cost_micros) };
         let line = format!(
             "{} · {} · {} tokens · {cost} · {} · session {}",
@@ -257,6 +265,10 @@ impl TextView {
             self.session,
         );
         err(&format!("{line}\n"));
+        if let Some(name) = kept.filter(|_| self.quiet) {
+            // Who wants only the answer still has to know where the work is.
+            err(&format!("  kept as {name}\n"));
+        }
         if !detail.is_empty() {
             err(&format!("{}\n", indent(&plain(&detail))));
         }
@@ -314,8 +326,12 @@ pub(crate) fn describe(call: &ToolCall) -> String {
 }
 
 /// The outcome in a word, its detail, and what to do next.
-pub(crate) fn explain(outcome: &Outcome, session: &SessionId) -> (String, String, Option<String>) {
-    let resume = format!("`windlass resume {session}`");
+pub(crate) fn explain(outcome: &Outcome, session: &SessionId, kept: Option<&str>) -> (String, String, Option<String>) {
+    // What was kept is gone on with by its own name: by that of the session, the next prompt would not see it.
+    let resume = match kept {
+        Some(name) => format!("`windlass resume {name}`"),
+        None => format!("`windlass resume {session}`"),
+    };
     let (detail, advice) = match outcome {
         Outcome::Failed { reason, detail } => {
             let advice = match reason {

@@ -127,9 +127,84 @@ fn a_kept_run_lands_by_order_or_is_thrown_away() {
 }
 
 #[test]
+fn commits_of_a_run_are_not_lost_although_no_file_differs() {
+    let place = project();
+    for (key, value) in [("user.name", "n"), ("user.email", "e")] {
+        git(&place, &["config", key, value]);
+    }
+    place.write("other.txt", "mine\n");
+    let commit =
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"git add -A && git commit -qm mine\" } }]\n";
+    let script = format!("{commit}{DONE}");
+    let result = run(&place, &script, &["--allow-no-changes", "--json"]);
+    assert_eq!(result.code, 0, "{}", result.err);
+    let refname = json(&result)["landed"]["ref"].as_str().unwrap().to_owned();
+    assert_eq!(git(&place, &["show", "-s", "--format=%s", &refname]), "mine");
+    // Another message, because the same commit in the same second is no other commit.
+    let failed = run(&place, &script.replace("-qm mine", "-qm again"), &["--json"]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let name = json(&failed)["transaction"].as_str().unwrap().to_owned();
+    let landed = json(&place.run(&["land", &name, "--json"]));
+    assert_eq!(landed["landed"]["ref"], format!("refs/windlass/{name}"));
+    assert!(place.run(&["status"]).out.contains("no kept runs"));
+}
+
+#[test]
+fn a_commit_that_cannot_be_made_leaves_what_landed_to_undo() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "good\\n"));
+    for (key, value) in [("user.name", "n"), ("user.email", "e"), ("commit.gpgSign", "true"), ("gpg.program", "false")]
+    {
+        git(&place, &["config", key, value]);
+    }
+    let failed = run(&place, &script, &["--commit", "--json"]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let detail = json(&failed)["outcome"]["detail"].clone();
+    assert!(detail.as_str().unwrap().contains("the commit was not made"), "{detail}");
+    assert_eq!((place.read("value.txt"), place.run(&["undo"]).code), ("good\n".into(), 0));
+    assert_eq!(place.read("value.txt"), "bad\n");
+    git(&place, &["config", "commit.gpgSign", "false"]);
+    assert_eq!(run(&place, &script, &["--validate", "false"]).code, 3);
+    let landed = place.run(&["land", "--validate", "none", "--commit"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert_eq!(git(&place, &["show", "-s", "--format=%s"]), "make it good", "it says what was asked for");
+}
+
+#[test]
+fn a_kept_run_hears_what_is_piped_to_it() {
+    let place = project();
+    let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    let stopped = json(&run(&place, &script, &["--max-steps", "1", "--json"]));
+    let script = place.script("[[step]]\nexpect_new = \"and be brief\"\ntext = \"done\"\n");
+    let args = ["resume", stopped["transaction"].as_str().unwrap(), "--script", &script];
+    let mut child =
+        place.command(&args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"and be brief\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(place.read("value.txt"), "good\n");
+}
+
+#[test]
+fn a_bare_repository_is_no_workspace() {
+    let place = project();
+    git(&place, &["clone", "-q", "--bare", ".", "bare.git"]);
+    let output = place.run(&["run", "-C", "bare.git", "--script", &place.script(DONE), "go"]);
+    // In a work tree it belongs to that; by itself it is refused.
+    assert_ne!(output.code, 2, "{}", output.err);
+    std::fs::rename(place.work().join("bare.git"), place.home().join("bare.git")).unwrap();
+    let bare = place.home().join("bare.git").display().to_string();
+    let output = place.run(&["run", "-C", &bare, "--script", &place.script(DONE), "go"]);
+    assert!(output.code == 2 && output.err.contains("git worktree add"), "{}", output.err);
+}
+
+#[test]
 fn a_limit_keeps_the_work_and_resume_goes_on_with_it() {
     let place = project();
     let script = format!("{}{DONE}", write_step("value.txt", "good\\n"));
+    let told = run(&place, &script, &["--max-steps", "1", "-q"]);
+    assert!(told.err.contains("kept as "), "{}", told.err);
+    let kept = told.err.split_once("kept as ").unwrap().1.split_whitespace().next().unwrap();
+    assert!(told.err.contains(&format!("`windlass resume {kept}` goes on")), "{}", told.err);
     let stopped = run(&place, &script, &["--max-steps", "1", "--json"]);
     assert_eq!(stopped.code, 4, "{}", stopped.err);
     let stopped = json(&stopped);
@@ -161,6 +236,19 @@ fn changed_judges_and_forbidden_paths_do_not_slip_through() {
     let result = run(&place, &cheat, &["--validate", "none", "--write-path", "value.txt", "--json"]);
     assert_eq!(result.code, 3, "{}", result.err);
     assert!(json(&result)["outcome"]["detail"].as_str().unwrap().contains("check.sh: only the allowed paths"));
+}
+
+#[test]
+fn in_place_what_cannot_be_kept_to_is_said() {
+    let place = project();
+    let cheat = format!("{}{DONE}{DONE}", write_step("other.txt", "x\\n"));
+    let result = place.play(&cheat, &["--yes", "--write-path", "value.txt", "--json"]);
+    assert_eq!(result.code, 3, "{}", result.err);
+    assert!(json(&result)["outcome"]["detail"].as_str().unwrap().contains("other.txt: only the allowed paths"));
+    for flag in ["--commit", "--patch=x", "--land-anyway"] {
+        let result = place.play(DONE, &[flag]);
+        assert!(result.code == 2 && result.err.contains("in place"), "{flag}: {}", result.err);
+    }
 }
 
 #[test]
@@ -395,6 +483,12 @@ fn killed_at_every_event_the_tree_is_old_or_new() {
         let left = std::fs::read_dir(place.work()).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert!(left.iter().all(|name| !name.starts_with(".windlass")), "{left:?}");
+        // What it did until then is still there to be seen, and to go on with.
+        let kept = json(&place.run(&["status", "--json"]));
+        if let Some(kept) = kept["kept"].get(0) {
+            let diff = place.run(&["diff", kept["name"].as_str().unwrap()]);
+            assert_eq!((diff.code, &kept["strategy"]), (0, &"overlay".into()), "after event {after}: {}", diff.err);
+        }
         if landed {
             let undone = place.run(&["undo"]);
             assert_eq!((undone.code, place.read("value.txt").as_str()), (0, "bad\n"), "{after}: {}", undone.err);

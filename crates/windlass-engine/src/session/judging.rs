@@ -50,8 +50,10 @@ impl Objection {
 impl Work {
     /// Judges what would land as the person's tree is now.
     pub(super) async fn judged(&self, transaction: &dyn Transaction, traces: &mut Traces) -> Result<Judged, Ended> {
-        // In place there is no hash that evidence could be bound to, and nothing to stop for when nobody looks.
-        if transaction.name().is_none() && self.parts.validators.is_empty() {
+        // In place there is no hash that evidence could be bound to, and nothing to stop for when nobody looks and
+        // every path may be changed.
+        let free = self.contract.write_paths.is_none() && !self.contract.strict_judge;
+        if transaction.name().is_none() && self.parts.validators.is_empty() && free {
             return Ok(Judged::Passed);
         }
         transaction.freeze().await.map_err(broken)?;
@@ -65,37 +67,26 @@ impl Work {
             if nothing && transaction.name().is_some() && !self.contract.allow_no_changes {
                 return Ok(Judged::NothingChanged);
             }
-            let tree_hash = changes.tree_hash.clone();
+            let hash = changes.tree_hash.clone();
             let judged = self.judge(transaction, changes, traces).await?;
-            if !matches!(judged, Judged::Passed) {
+            if !matches!(judged, Judged::Passed) || transaction.moved().await.map_err(broken)?.is_empty() {
                 return Ok(judged);
             }
             if self.contract.land_anyway {
-                self.own_up(transaction, tree_hash, traces).await?;
-                return Ok(judged);
-            }
-            if transaction.moved().await.map_err(broken)?.is_empty() {
+                // Who reads the evidence has to see what it does not cover.
+                traces.evidence.push(Evidence {
+                    validator: "land_anyway".to_owned(),
+                    judgement: Judgement::Unverifiable,
+                    advisory: true,
+                    tree_hash: traces.evidence.last().map_or(hash, |last| last.tree_hash.clone()),
+                    proof: Proof::default(),
+                });
                 return Ok(judged);
             }
         }
         Ok(Judged::Conflict(format!(
             "the tree was changed {MAX_CATCH_UPS} times while the checks ran; stop what changes it, then land the kept copy"
         )))
-    }
-
-    /// What lands over a tree that moved was not judged on it, and the evidence says so.
-    async fn own_up(
-        &self,
-        transaction: &dyn Transaction,
-        tree_hash: Option<String>,
-        traces: &mut Traces,
-    ) -> Result<(), Ended> {
-        if !transaction.moved().await.map_err(broken)?.is_empty() {
-            let judgement = Judgement::Unverifiable;
-            let (validator, proof) = ("land-anyway".to_owned(), Proof::default());
-            traces.evidence.push(Evidence { validator, judgement, advisory: true, tree_hash, proof });
-        }
-        Ok(())
     }
 
     /// Takes in what the person changed since; what cannot be is said.

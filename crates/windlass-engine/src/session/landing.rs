@@ -82,11 +82,15 @@ impl Work {
         let landing = Landing { tree_hash: tree_hash.clone(), to: self.contract.to.clone() };
         match transaction.land(&landing).await {
             Ok(landed) => {
+                let unfinished = landed.unfinished.clone();
                 self.outlet.emit(EventKind::Landed { landed, tree_hash }).await?;
                 self.outlet.sync().await?;
                 // What cannot be undone, and what could not be brought over, is known only now.
                 self.tell_notes(transaction).await?;
-                Ok(true)
+                match unfinished {
+                    None => Ok(true),
+                    Some(why) => Err(Ended::With(Outcome::failed(FailReason::Runtime, why))),
+                }
             }
             Err(err) => {
                 let reason = match err.kind {

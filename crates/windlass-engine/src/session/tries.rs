@@ -79,8 +79,8 @@ impl Work {
     }
 
     fn may_change_nothing(&self, traces: &Traces) -> bool {
-        // Who asked for an answer got one.
-        self.contract.allow_no_changes || self.mode != RunMode::Full || traces.output.is_some()
+        // Who asked for an answer got one; who lands a kept run with nothing but commits gets those.
+        self.contract.allow_no_changes || self.contract.ordered || self.mode != RunMode::Full || traces.output.is_some()
     }
 }
 

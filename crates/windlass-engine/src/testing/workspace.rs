@@ -39,6 +39,10 @@ pub struct MemoryTree {
     pub landed: Vec<Landing>,
     /// Why landing fails.
     pub refuses: Option<WorkspaceError>,
+    /// What a landing leaves undone although the files are there.
+    pub unfinished: Option<String>,
+    /// What a landing has to say about itself.
+    pub notes: Vec<String>,
     /// As which copy it was opened.
     pub kept: Option<String>,
 }
@@ -96,6 +100,10 @@ impl Transaction for Nothing {
     fn name(&self) -> Option<&str> {
         (self.0.terms.strategy != "in_place").then_some("kept")
     }
+    fn notes(&self) -> Vec<String> {
+        let mut tree = self.0.tree();
+        if tree.landed.is_empty() { Vec::new() } else { std::mem::take(&mut tree.notes) }
+    }
     fn files(&self) -> Arc<dyn Files> {
         Arc::new(Empty)
     }
@@ -137,7 +145,7 @@ impl Transaction for Nothing {
             Some(err) => Err(err),
             None => {
                 tree.landed.push(landing.clone());
-                Ok(Landed { files, ..Landed::default() })
+                Ok(Landed { files, unfinished: tree.unfinished.clone(), ..Landed::default() })
             }
         };
         Box::pin(std::future::ready(landed))

@@ -286,14 +286,28 @@ async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
     let ran = lab.run().await;
     assert_eq!((ran.outcome(), lab.workspaces.tree().caught_up), (&Outcome::Completed, 0));
     assert!(ran.count("warned") >= 1);
-    let Some(EventKind::RunFinished { evidence, .. }) = ran.events.last().map(|event| &event.kind) else { panic!() };
-    assert_eq!(evidence.last().map(|last| last.validator.as_str()), Some("land-anyway"), "the evidence says so");
+    let Some(EventKind::RunFinished { evidence, .. }) = ran.events.last().map(|event| &event.kind) else {
+        panic!("no end")
+    };
+    let last = evidence.last().unwrap();
+    assert_eq!((last.validator.as_str(), last.judgement), ("land_anyway", Judgement::Unverifiable));
+    assert_eq!(last.tree_hash, evidence[0].tree_hash);
 
     let mut lab = isolated(1, "a.rs");
     judges(&mut lab, [Judge::passes("check")]);
     lab.workspaces.tree().moved = vec![vec!["c.rs".to_owned()]; 20].into();
     let ran = lab.run().await;
     assert_eq!((reason(&ran).0, ran.count("landed")), (FailReason::LandingConflict, 0), "it never comes to rest");
+}
+
+#[tokio::test]
+async fn what_landed_is_logged_although_something_after_it_failed() {
+    let lab = isolated(1, "a.rs");
+    lab.workspaces.tree().unfinished = Some("no commit was made".to_owned());
+    lab.workspaces.tree().notes = vec!["`a.rs` cannot be undone".to_owned()];
+    let ran = lab.run().await;
+    assert_eq!(reason(&ran), (FailReason::Runtime, "no commit was made"));
+    assert_eq!((ran.count("landed"), ran.count("warned")), (1, 1), "undo needs the one, the person the other");
 }
 
 #[tokio::test]

@@ -75,11 +75,11 @@ impl Work {
                 _ => "both changed it, and it is no file",
             });
         };
-        let base = self.base_of(&swap.path).await.ok_or("both changed it, and what was there before is not known")?;
         let too_large = |_| "both changed it, and it is too large to be put together";
         let own = self.base.read(&swap.path, MAX_REMEMBERED).map_err(too_large)?;
         let tree = self.tree().map_err(|_| "the copy is closed")?;
         let theirs = tree.read(&swap.path, MAX_REMEMBERED).map_err(too_large)?;
+        let base = self.base_of(&swap.path).await.ok_or("both changed it, and what was there before is not known")?;
         three_way(&base, &own, &theirs).map_err(|_| "both changed the same lines")
     }
 

@@ -62,7 +62,10 @@ impl Work {
             let message = "what would land is not what was judged; nothing was landed".to_owned();
             return Err(WorkspaceError { kind: WorkspaceErrorKind::Stale, message });
         }
-        self.unmoved(&changed.swaps)?;
+        let nothing = changed.swaps.is_empty();
+        if !nothing {
+            self.unmoved(&changed.swaps)?;
+        }
         let mut landed = Landed {
             files: changed.swaps.iter().map(|swap| swap.path.clone()).collect(),
             executes: changed
@@ -77,20 +80,25 @@ impl Work {
         };
         landed.swaps.clone_from(&changed.swaps);
         match &landing.to {
+            // The run may have made commits of what was there already.
+            _ if nothing => {}
             LandTo::Patch(to) => {
                 landed.swaps.clear();
                 self.write_patch(&changed.swaps, to).await?;
                 landed.patch = Some(to.display().to_string());
-                return Ok(landed);
             }
             LandTo::Tree => self.land_tree(&changed.swaps, &landed, &hash).await?,
             LandTo::Commit(message) => {
                 let git = self.ready_to_commit().await?;
                 self.land_tree(&changed.swaps, &landed, &hash).await?;
-                let made = commit(&git, &self.dir, &changed.swaps, message).await;
-                landed.commit = Some(made.map_err(|why| {
-                    WorkspaceError::other(format!("the changes are in your tree, but the commit was not made: {why}"))
-                })?);
+                match commit(&git, &self.dir, &changed.swaps, message).await {
+                    Ok(made) => landed.commit = Some(made),
+                    // What is in the tree has to be in the log, or nobody could take it back.
+                    Err(why) => {
+                        landed.unfinished =
+                            Some(format!("the changes are in your tree, but the commit was not made: {why}"));
+                    }
+                }
             }
         }
         match self.bring_commits().await {

@@ -47,6 +47,14 @@ pub struct Card {
     pub bytes: u64,
 }
 
+impl Card {
+    /// Whether it ever became a copy; a run that is killed at its very beginning leaves only the card.
+    #[must_use]
+    pub fn was_made(&self) -> bool {
+        !self.strategy.is_empty()
+    }
+}
+
 /// Why a copy cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShelfError {
@@ -134,8 +142,12 @@ impl Shelf {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().take(MAX_COPIES);
         let mut cards: Vec<(Card, bool)> = entries
             .filter_map(|entry| {
-                let card = read_card(&entry.path())?;
+                let mut card = read_card(&entry.path())?;
                 let busy = matches!(lock(&entry.path(), &card.name), Err(ShelfError::Busy(_)));
+                if !busy && card.kept.is_none() {
+                    // Its process died before it could count; it counts against the bound all the same.
+                    card.bytes = size_of(&entry.path());
+                }
                 Some((card, busy))
             })
             .collect();
@@ -160,7 +172,9 @@ impl Shelf {
                 continue;
             }
             total = total.saturating_add(card.bytes);
-            if card.kept.unwrap_or(card.opened) < oldest {
+            if !card.was_made() {
+                surplus.push((card, "its run was killed before it began".to_owned()));
+            } else if card.kept.unwrap_or(card.opened) < oldest {
                 let days = max_age.as_secs() / 86_400;
                 surplus.push((card, format!("it is older than {days} days")));
             } else if total > max_bytes {
@@ -295,6 +309,7 @@ mod tests {
         let shelf = Shelf::new(dir.path().join("transactions"));
         assert!(shelf.list().is_empty());
         let mut slot = shelf.create(Path::new("/w"), "s1", "run-1").unwrap();
+        "overlay".clone_into(&mut slot.card.strategy);
         let name = slot.card.name.clone();
         assert!(matches!(shelf.open(&name), Err(ShelfError::Busy(_))) && shelf.list()[0].1);
         let locked = slot.folder("upper/shut").unwrap();
@@ -305,6 +320,13 @@ mod tests {
         for bad in ["../x", "", "a/b", "A", "nobody-here-1"] {
             assert_eq!(shelf.open(bad).err(), Some(ShelfError::Unknown(bad.to_owned())));
         }
+        let killed = shelf.create(Path::new("/w"), "s1", "r2").unwrap();
+        std::fs::write(killed.folder("upper").unwrap().join("big"), vec![1; 100_000]).unwrap();
+        let killed = (killed.card.name.clone(), drop(killed)).0;
+        let counted = shelf.list().into_iter().find(|(card, _)| card.name == killed).unwrap().0;
+        assert!(counted.bytes >= 100_000, "a run that was killed takes room, too: {counted:?}");
+        assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE)[0].0.name, killed, "what never began is nothing to keep");
+        shelf.open(&killed).unwrap().discard().unwrap();
         assert_eq!(shelf.surplus(0, MAX_AGE).len(), 1);
         assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE).len(), 0);
         shelf.open(&name).unwrap().discard().unwrap();

@@ -417,9 +417,15 @@ impl Work {
             serde_json::from_slice(&text).map_err(|err| WorkspaceError::other(format!("what was set aside: {err}")))?;
         let tree = self.tree()?;
         for (number, (path, image)) in list.iter().enumerate() {
-            let bytes = std::fs::read(dir.join(number.to_string())).unwrap_or_default();
-            put(&tree, path, image, &bytes)
-                .map_err(|why| WorkspaceError::other(format!("`{path}` cannot be put back: {why}")))?;
+            let failed = |why: String| WorkspaceError::other(format!("`{path}` cannot be put back: {why}"));
+            let bytes = match image {
+                // What cannot be read must not become an empty file: it is the only one of its kind.
+                Image::File { .. } => {
+                    std::fs::read(dir.join(number.to_string())).map_err(|err| failed(err.to_string()))?
+                }
+                _ => Vec::new(),
+            };
+            put(&tree, path, image, &bytes).map_err(failed)?;
         }
         std::fs::remove_dir_all(&dir).map_err(|err| WorkspaceError::other(err.to_string()))
     }
