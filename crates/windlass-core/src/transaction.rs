@@ -76,7 +76,8 @@ pub trait Transaction: Send + Sync {
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// Puts the versions of before in the place of these changed paths, until [`Transaction::put_back`].
+    /// Puts the versions of before in the place of these changed paths, until [`Transaction::put_back`]; where there was
+    /// nothing before, there is nothing.
     fn set_aside<'a>(&'a self, _paths: &'a [String]) -> BoxFuture<'a, Result<(), WorkspaceError>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -102,6 +103,9 @@ pub struct Changes {
     pub tree_hash: Option<String>,
     /// Ignored paths and build outputs, which stay behind.
     pub left: Vec<String>,
+    /// Those of them that are new and ignored only by rules that the run wrote itself: the checks must pass without
+    /// them.
+    pub newly_ignored: Vec<String>,
     /// Changed source files that cannot land, each with the reason.
     pub cannot: Vec<(String, String)>,
     /// How many source files there were before, where that is known.

@@ -426,7 +426,8 @@ impl Session {
     }
 
     /// Notes what happened to the user's tree or to a kept copy outside of any run: taken back, done again, thrown away.
-    pub async fn note(&self, what: Noted) -> Result<(), EngineError> {
+    /// Gives the number of the event.
+    pub async fn note(&self, what: Noted) -> Result<u64, EngineError> {
         let _alone = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
         let files = |swaps: &[Swap]| swaps.iter().map(|swap| swap.path.clone()).collect();
         let kind = match what {
@@ -435,9 +436,9 @@ impl Session {
             Noted::Discarded { name } => EventKind::Discarded { name },
             Noted::Landed { landed, tree_hash } => EventKind::Landed { landed, tree_hash },
         };
-        self.log.emit(&self.scope(None), kind).await?;
+        let seq = self.log.emit(&self.scope(None), kind).await?;
         self.log.sync().await?;
-        Ok(())
+        Ok(seq)
     }
 
     fn redacted(&self, mut prompt: Message) -> Message {

@@ -73,7 +73,11 @@ impl Transactions {
         shelf: Shelf,
         undo: PathBuf,
     ) -> Result<Self, ContentsError> {
-        let in_place = in_place.undo(&undo.join("contents"), undo_journal(&undo, root.root()), UNDO_BYTES)?;
+        // A store inside the workspace would be part of what it stores.
+        let in_place = match undo.starts_with(root.root()) {
+            true => in_place,
+            false => in_place.undo(&undo.join("contents"), undo_journal(&undo, root.root()), UNDO_BYTES)?,
+        };
         let desk = Desk { root, env, guard: Arc::default(), sandbox: None, shelf, undo };
         Ok(Self { in_place, desk: Arc::new(desk) })
     }

@@ -51,14 +51,16 @@ pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
 pub(super) fn redo(args: &TakeBackArgs) -> Result<ExitCode, Failure> {
     take_back(args, |deeds| {
         let last = deeds.undone.last()?;
-        Some(Task { swaps: last.swaps.clone(), of: last.seq, also: Vec::new(), redo: true })
+        Some(Task { swaps: last.swaps.clone(), of: last.seq, also: last.of.clone(), redo: true })
     })
 }
 
 /// What is to be taken back, and what the log will say of it.
 struct Task {
     swaps: Vec<Swap>,
+    /// The event it is about: the first change, or for a redo the one that took it back.
     of: u64,
+    /// The further changes; for a redo all of them.
     also: Vec<u64>,
     redo: bool,
 }
@@ -66,6 +68,17 @@ struct Task {
 impl Task {
     fn word(&self) -> &'static str {
         if self.redo { "redone" } else { "undone" }
+    }
+
+    /// It was noted under this number, and did not happen.
+    fn revoked(&self, seq: u64) -> Noted {
+        match self.redo {
+            true => {
+                let (of, also) = self.also.split_first().map_or((self.of, &[][..]), |(first, rest)| (*first, rest));
+                Noted::Undone { of, also: also.to_vec(), swaps: self.swaps.clone() }
+            }
+            false => Noted::Redone { of: seq, swaps: Vec::new() },
+        }
     }
 
     fn noted(&self, swaps: Vec<Swap>) -> Noted {
@@ -161,12 +174,18 @@ async fn apply(
     let wired = wire::engine(settings, &nobody, root.clone(), Mode::Ask, Vec::new(), Vec::new())?;
     let session = wired.engine.open(Open::Resume(session.clone()), RunMode::Analysis).await?;
     let journal = undo_journal(&settings.places.undo_dir(), root.root());
-    let done = land(root, &planned.swaps, contents, contents, &journal)
-        .map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
+    // The log first: what is broken off after that is finished by the next command, and the log knows of it already.
+    let seq = session.note(task.noted(planned.swaps.clone())).await?;
+    let done = match land(root, &planned.swaps, contents, contents, &journal) {
+        Ok(done) => done,
+        Err(err) => {
+            session.note(task.revoked(seq)).await?;
+            return Err(Failure::new(exit::FAILED, err.to_string()));
+        }
+    };
     for lost in done.not_kept {
         say!("warning: {} cannot be brought back: {}", message(&lost.path), lost.reason);
     }
-    session.note(task.noted(planned.swaps.clone())).await?;
     Ok(())
 }
 

@@ -294,6 +294,17 @@ fn every_prompt_of_an_isolated_chat_lands_by_itself() {
 }
 
 #[test]
+fn what_only_the_run_ignores_is_not_there_when_the_checks_look() {
+    let place = project();
+    let bash = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"mkdir -p lib && echo good > lib/h && echo lib/ >> .gitignore && ln -sf lib/h value.txt\" } }]\n";
+    let result = run(&place, &format!("{bash}{DONE}{DONE}"), CHECK);
+    assert_eq!(result.code, 3, "without lib/h it is not good: {} {}", result.out, result.err);
+    let name = json(&result)["transaction"].as_str().unwrap().to_owned();
+    let left = json(&place.run(&["diff", &name, "--json"]))["left"].clone();
+    assert_eq!(left, serde_json::json!(["lib"]), "it is back in the copy");
+}
+
+#[test]
 fn broken_syntax_goes_back_with_its_line() {
     let place = project();
     let script = format!(

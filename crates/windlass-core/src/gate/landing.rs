@@ -39,8 +39,10 @@ pub fn bar_at_landing(path: &str, prompt: &str, exposed: &[String]) -> Option<Ba
 
 /// Whether a prompt names a path, or its last part where that is distinctive.
 fn names(prompt: &str, path: &str) -> bool {
-    // A plain word is in many prompts by accident.
-    let name = path.rsplit('/').next().filter(|name| name.contains(|c: char| !c.is_alphabetic())).unwrap_or(path);
+    // Only pipelines are known by their last name alone: a plain word, or `settings.json`, is in many prompts by accident.
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let known = parent.ends_with("workflows") && name.contains(|c: char| !c.is_alphabetic());
+    let name = if known { name } else { path };
     let part_of_name = |c: char| c.is_alphanumeric() || matches!(c, '/' | '_' | '-');
     // A full stop ends a sentence, or goes on with a longer name.
     let ends_word = |rest: &str| !rest.strip_prefix('.').unwrap_or(rest).starts_with(part_of_name);
@@ -182,7 +184,8 @@ mod tests {
         check(".github/workflows/ci.yml", "see ci.yml.bak", "person");
         check(".husky/test", "fix the test", "person");
         check(".husky/test", "fix .husky/test", "free");
-        check(".husky/pre-commit", "mend the pre-commit hook", "free");
+        check(".husky/pre-commit", "mend the pre-commit hook", "person");
+        check(".vscode/settings.json", "change settings.json", "person");
         check("AGENTS.md", "", "person");
         check("deep/.claude/settings.json", "", "person");
     }

@@ -119,7 +119,16 @@ impl Work {
             if let Some(objection) = self.forbidden(&changes, traces) {
                 return Ok(Judged::Objected(vec![objection]));
             }
-            let aside: Vec<String> = traces.judge_changed.iter().filter(|path| self.protects(path)).cloned().collect();
+            let mut aside: Vec<String> =
+                traces.judge_changed.iter().filter(|path| self.protects(path)).cloned().collect();
+            aside.extend(changes.newly_ignored.iter().cloned());
+            if !changes.newly_ignored.is_empty() {
+                let text = format!(
+                    "the run wrote the rules that ignore these, so they do not land, and the checks run without them: {}",
+                    named(&changes.newly_ignored)
+                );
+                self.outlet.emit(EventKind::Warned { code: "newly_ignored".into(), text }).await?;
+            }
             if !aside.is_empty() {
                 transaction.set_aside(&aside).await.map_err(broken)?;
             }

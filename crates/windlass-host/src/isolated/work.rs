@@ -2,21 +2,22 @@
 //! walk that goes on beside the first steps of the run and is kept with the copy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, FileType};
+use serde::{Deserialize, Serialize};
 use windlass_core::CancellationToken;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, Terms, WorkspaceError};
 
 use super::layer::{Layers, Touched};
 use super::live::{Behind, Live};
-use super::shelf::Slot;
+use super::shelf::{Slot, remove_tree};
 use super::shown::{self, lossy};
-use super::sources::is_source;
+use super::sources::{ASIDE, is_source};
 use super::survey::{Moment, Print, Survey};
 use super::user_git::UserGit;
 use super::{Desk, copied, isolation, shelf_error};
@@ -71,6 +72,7 @@ struct Cache {
 pub(super) struct Changed {
     pub(super) swaps: Vec<Swap>,
     pub(super) left: Vec<String>,
+    pub(super) newly_ignored: Vec<String>,
     pub(super) cannot: Vec<(String, String)>,
 }
 
@@ -329,6 +331,10 @@ impl Work {
                 Err(why) => changed.cannot.push((text.to_owned(), why)),
             }
         }
+        // Rules of before do not know them: the run hides from the landing what its own checks may need.
+        let new = |path: &&PathBuf| is_source(&self.base, path) && self.base.stat(&lossy(path)).is_err();
+        let hidden = touched.left.iter().take(MAX_LEFT).filter(new);
+        changed.newly_ignored = hidden.filter_map(|path| path.to_str().map(str::to_owned)).collect();
         let special = touched.special.iter().map(|path| format!("{} (a pipe, a socket or a device)", lossy(path)));
         changed.left = touched.left.iter().map(|path| lossy(path)).chain(special).take(MAX_LEFT).collect();
         Ok(changed)
@@ -368,7 +374,8 @@ impl Work {
         lock(&self.cache).shown = known;
         let tree_hash = Some(self.hash_of(&changed.swaps));
         let files_before = self.survey().map(|survey| survey.files);
-        Ok(Changes { files, tree_hash, left: changed.left, cannot: changed.cannot, files_before })
+        let Changed { left, newly_ignored, cannot, .. } = changed;
+        Ok(Changes { files, tree_hash, left, newly_ignored, cannot, files_before })
     }
 
     pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {
@@ -389,16 +396,25 @@ impl Work {
         crate::private::create_dir(&dir).map_err(|err| WorkspaceError::other(err.message))?;
         let mut list = Vec::new();
         for (number, path) in paths.iter().enumerate() {
+            if self.base.stat(path).is_err_and(|err| err.kind == FileErrorKind::NotFound) {
+                list.push((path.clone(), Aside::Moved));
+                continue;
+            }
             let image = look(&tree, path).map_err(|err| failed(path, err.message))?;
             if let Image::File { size, .. } = &image {
                 let bytes = tree.read(path, *size).map_err(|err| failed(path, err.message))?;
                 std::fs::write(dir.join(number.to_string()), bytes).map_err(|err| failed(path, err.to_string()))?;
             }
-            list.push((path.clone(), image));
+            list.push((path.clone(), Aside::Stored(image)));
         }
         let text = serde_json::to_vec(&list).map_err(|err| WorkspaceError::other(err.to_string()))?;
         std::fs::write(dir.join("list.json"), text).map_err(|err| WorkspaceError::other(err.to_string()))?;
-        for path in paths {
+        for (number, (path, aside)) in list.iter().enumerate() {
+            if matches!(aside, Aside::Moved) {
+                move_to(&tree, Path::new(path), &Path::new(ASIDE).join(number.to_string()))
+                    .map_err(|err| failed(path, err.to_string()))?;
+                continue;
+            }
             let image = look(&self.base, path).map_err(|err| failed(path, err.message))?;
             let bytes = match &image {
                 Image::File { size, .. } => self.base.read(path, *size).map_err(|err| failed(path, err.message))?,
@@ -413,11 +429,20 @@ impl Work {
     pub(super) fn put_back(&self) -> Result<(), WorkspaceError> {
         let dir = self.dir.join("aside");
         let Ok(text) = std::fs::read(dir.join("list.json")) else { return Ok(()) };
-        let list: Vec<(String, Image)> =
+        let list: Vec<(String, Aside)> =
             serde_json::from_slice(&text).map_err(|err| WorkspaceError::other(format!("what was set aside: {err}")))?;
         let tree = self.tree()?;
-        for (number, (path, image)) in list.iter().enumerate() {
+        for (number, (path, aside)) in list.iter().enumerate() {
             let failed = |why: String| WorkspaceError::other(format!("`{path}` cannot be put back: {why}"));
+            let image = match aside {
+                Aside::Stored(image) => image,
+                Aside::Moved => {
+                    let from = Path::new(ASIDE).join(number.to_string());
+                    // What the checks made in its place gives way to what the run made.
+                    move_to(&tree, &from, Path::new(path)).map_err(|err| failed(err.to_string()))?;
+                    continue;
+                }
+            };
             let bytes = match image {
                 // What cannot be read must not become an empty file: it is the only one of its kind.
                 Image::File { .. } => {
@@ -427,6 +452,7 @@ impl Work {
             };
             put(&tree, path, image, &bytes).map_err(failed)?;
         }
+        let _ = remove_tree(&beneath(&tree, Path::new(ASIDE)));
         std::fs::remove_dir_all(&dir).map_err(|err| WorkspaceError::other(err.to_string()))
     }
 
@@ -456,6 +482,37 @@ impl Drop for Work {
         // A walk that nobody waits for any more must not write into a folder that is gone.
         self.stop.cancel();
     }
+}
+
+/// What was set aside, and how.
+#[derive(Debug, Serialize, Deserialize)]
+enum Aside {
+    /// Its bytes are with the copy.
+    Stored(Image),
+    /// It was moved within the tree, because there was nothing before; a folder as a whole.
+    Moved,
+}
+
+/// A path below a tree, for calls that take only paths.
+fn beneath(tree: &Root, path: &Path) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", tree.handle().as_raw_fd())).join(path)
+}
+
+/// Moves a file or a folder within a tree, over whatever is there. What is not there need not be moved.
+fn move_to(tree: &Root, from: &Path, to: &Path) -> std::io::Result<()> {
+    let (from, target) = (beneath(tree, from), beneath(tree, to));
+    if from.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    if let Some(parent) = target.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match target.symlink_metadata() {
+        Ok(about) if about.is_dir() => remove_tree(&target)?,
+        Ok(_) => std::fs::remove_file(&target)?,
+        Err(_) => {}
+    }
+    std::fs::rename(from, target)
 }
 
 /// Makes a path what an image says.
