@@ -376,6 +376,11 @@ mod tests {
         let now = Survey::of(&root, &never);
         assert_eq!(before.differences(&now), ["a.txt", "sub/deep/c.txt", "sub/new.txt"].map(PathBuf::from));
         assert_ne!(before.fingerprint(), now.fingerprint());
+        for (path, there) in
+            [("a.txt", true), ("sub/b.txt", true), ("sub/new.txt", true), ("sub/a", false), ("z", false)]
+        {
+            assert_eq!(now.get(Path::new(path)).is_some(), there, "{path}");
+        }
         let elsewhere = tempfile::tempdir().unwrap();
         let file = elsewhere.path().join("survey");
         now.write(&file).unwrap();
