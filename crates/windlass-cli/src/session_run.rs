@@ -284,10 +284,16 @@ impl Desk {
 pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Format) -> ExitCode {
     if outcome.is_none() && format == Format::Text {
         let open = session.look(|history| history.open_asks().to_vec());
+        let landing = open.iter().any(|ask| matches!(ask.about, About::Landing(_)));
         for ask in open {
             if let Ok(json) = serde_json::to_string(&ask) {
                 let _ = exit::printed(&format!("{json}\n"));
             }
+        }
+        if landing {
+            say!("stopped on an ask, and nothing was landed; session {}", session.id());
+            say!("hint: look at the kept run with `windlass diff`, then land it yourself with `windlass land`");
+            return exit::unless_broken(exit::code(outcome));
         }
         let person = session.look(|history| history.open_asks().iter().any(|ask| ask.person));
         if session.look(|history| history.open_asks().iter().any(|ask| matches!(ask.about, About::Landing(_)))) {

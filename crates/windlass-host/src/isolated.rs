@@ -141,6 +141,13 @@ impl Desk {
                     .to_owned(),
             ));
         }
+        if is_bare(self.root.root()) {
+            return Err(isolation(
+                "this is a bare git repository, which has no files to work on; make a work tree of it with `git \
+                 worktree add` and go there"
+                    .to_owned(),
+            ));
+        }
         let pruned = self.prune();
         let reason = self.speaks_against_layer();
         let slot = self.shelf.create(self.root.root(), session, run).map_err(shelf_error)?;
@@ -345,6 +352,12 @@ fn isolation(message: String) -> WorkspaceError {
 
 fn shelf_error(err: ShelfError) -> WorkspaceError {
     WorkspaceError::other(err.to_string())
+}
+
+/// A bare repository has settings and hooks without a `.git` above them by which the landing would know them.
+fn is_bare(root: &Path) -> bool {
+    let is_dir = |name: &str| root.join(name).is_dir();
+    is_dir("objects") && is_dir("refs") && root.join("HEAD").is_file() && !root.join(".git").exists()
 }
 
 /// Mount points inside a directory.

@@ -59,7 +59,6 @@ impl Root {
     pub fn open_workspace(path: &Path, unfit: &[PathBuf]) -> Result<Self, OpenError> {
         let root = Self::open(path)?;
         discover::refuse_unfit(&root.path, unfit)?;
-        discover::refuse_bare(&root.path)?;
         Ok(root)
     }
 

@@ -190,11 +190,11 @@ fn a_bare_repository_is_no_workspace() {
     git(&place, &["clone", "-q", "--bare", ".", "bare.git"]);
     let output = place.run(&["run", "-C", "bare.git", "--script", &place.script(DONE), "go"]);
     // In a work tree it belongs to that; by itself it is refused.
-    assert_ne!(output.code, 2, "{}", output.err);
+    assert_ne!(output.code, 8, "{}", output.err);
     std::fs::rename(place.work().join("bare.git"), place.home().join("bare.git")).unwrap();
     let bare = place.home().join("bare.git").display().to_string();
     let output = place.run(&["run", "-C", &bare, "--script", &place.script(DONE), "go"]);
-    assert!(output.code == 2 && output.err.contains("git worktree add"), "{}", output.err);
+    assert!(output.code == 8 && output.err.contains("git worktree add"), "{}", output.err);
 }
 
 #[test]
@@ -402,6 +402,8 @@ fn a_run_that_clears_the_tree_out_needs_a_person() {
     let result = run(&place, &format!("{script}{DONE}"), &["--validate", "none", "--on-ask", "deny", "--json"]);
     assert_eq!(result.code, 1, "{}", result.err);
     assert!(json(&result)["outcome"]["reason"] == "policy" && place.read("value.txt") == "bad\n");
+    let paused = run(&place, &format!("{script}{DONE}"), &["--validate", "none", "--on-ask", "pause"]);
+    assert!(paused.code == 5 && paused.err.contains("land it yourself with `windlass land`"), "{}", paused.err);
 }
 
 #[test]

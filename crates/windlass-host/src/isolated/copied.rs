@@ -76,12 +76,11 @@ pub(super) fn copy(root: &Root, to: &Path) -> Result<Copied, String> {
                 continue;
             }
         };
-        let target = to.join(&dir);
+        let place = to.join(&dir);
         if dir != Path::new(".") {
-            std::fs::create_dir(&target).map_err(|err| full(&target, &err))?;
+            std::fs::create_dir(&place).map_err(|err| full(&place, &err))?;
         }
-        let target = rustix::fs::open(&target, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|err| full(&target, &err.into()))?;
+        let target = open_folder(&place).map_err(|err| full(&place, &err.into()))?;
         for (name, kind) in entries {
             let path = dir.join(&name);
             match kind {
@@ -101,10 +100,12 @@ pub(super) fn copy(root: &Root, to: &Path) -> Result<Copied, String> {
                 _ => copied.miss(path, "it is a pipe, a socket or a device".to_owned()),
             }
         }
-        times.push((target, stat));
+        times.push((place, stat));
     }
     // Modes and times last: what is put into a directory changes the one and may need the other.
-    for (dir, stat) in times.into_iter().rev() {
+    for (place, stat) in times.into_iter().rev() {
+        // Opened anew, because a tree may have more directories than a process may have open files.
+        let Ok(dir) = open_folder(&place) else { continue };
         let _ = rustix::fs::fchmod(&dir, Mode::from_raw_mode(stat.st_mode & 0o7777 | 0o700));
         let _ = rustix::fs::futimens(&dir, &times_of(&stat));
     }
@@ -117,6 +118,10 @@ impl Copied {
             self.missing.push((path, why));
         }
     }
+}
+
+fn open_folder(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn copy_file(from: impl AsFd, to: impl AsFd, name: &OsStr, sharing: &mut bool) -> std::io::Result<bool> {
@@ -180,5 +185,36 @@ pub(super) fn refresh(from: &Root, to: &Root, path: &Path) -> Result<(), String>
             rustix::fs::chmodat(to.handle(), path, mode, AtFlags::empty()).map_err(|err| err.to_string())
         }
         Ok(_) => Err("it is no regular file; discard the copy and start again".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// The limit holds for a whole process, so that the copying is done in one of its own.
+    #[test]
+    fn a_tree_may_have_more_directories_than_a_process_may_have_open_files() {
+        const INSIDE: &str = "WINDLASS_TEST_FEW_FILES";
+        const SELF: &str =
+            "isolated::copied::tests::a_tree_may_have_more_directories_than_a_process_may_have_open_files";
+        if std::env::var_os(INSIDE).is_none() {
+            let mut child = std::process::Command::new("sh");
+            child.args(["-c", "ulimit -n 128 && exec \"$0\" --exact \"$1\""]);
+            child.arg(std::env::current_exe().unwrap()).arg(SELF).env(INSIDE, "1");
+            let done = child.output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for n in 0..200 {
+            std::fs::create_dir(from.path().join(format!("d{n}"))).unwrap();
+        }
+        std::fs::write(from.path().join("d7/a.txt"), "a").unwrap();
+        let copied = copy(&Root::open(from.path()).unwrap(), to.path());
+        assert_eq!(copied.unwrap().missing, []);
+        assert_eq!(std::fs::read_to_string(to.path().join("d7/a.txt")).unwrap(), "a");
     }
 }

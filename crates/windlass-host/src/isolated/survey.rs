@@ -389,6 +389,13 @@ mod tests {
         bytes.truncate(bytes.len() - 1);
         std::fs::write(&file, bytes).unwrap();
         assert!(Survey::read(&file).is_none(), "half of it is nothing");
+        // Every name is found, wherever it stands in its directory.
+        for n in 0..100 {
+            write(&format!("many/{}", n * 7 % 100), "m");
+        }
+        let many = Survey::of(&root, &never);
+        assert!((0..100).all(|n| many.get(&Path::new("many").join(n.to_string())).is_some()));
+        assert!(many.get(Path::new("many/100")).is_none() && many.get(Path::new("many/")).is_none());
         assert!(now.get(Path::new("sub/b.txt")).is_some() && now.get(Path::new("out/x.o")).is_none());
     }
 }

@@ -22,12 +22,6 @@ pub enum OpenError {
     /// It holds far more than one project.
     #[error("{0} is refused as a workspace because it holds more than one project; change to a project directory")]
     Unfit(PathBuf),
-    /// Every file in it is git's own.
-    #[error(
-        "{0} is a bare git repository, which has no files to work on; make a work tree with `git worktree add` and go \
-         there"
-    )]
-    Bare(PathBuf),
     /// Something else.
     #[error("{path} cannot be opened: {source}")]
     Io {
@@ -80,15 +74,6 @@ pub(super) fn refuse_unfit(real: &Path, unfit: &[PathBuf]) -> Result<(), OpenErr
     };
     if real.parent().is_none() || unfit.iter().any(same) {
         return Err(OpenError::Unfit(real.to_owned()));
-    }
-    Ok(())
-}
-
-/// A bare repository is refused: its settings and hooks have no `.git` above them by which they would be protected.
-pub(super) fn refuse_bare(real: &Path) -> Result<(), OpenError> {
-    let is_dir = |name: &str| real.join(name).is_dir();
-    if is_dir("objects") && is_dir("refs") && real.join("HEAD").is_file() && !real.join(".git").exists() {
-        return Err(OpenError::Bare(real.to_owned()));
     }
     Ok(())
 }
