@@ -296,11 +296,6 @@ pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Forma
             return exit::unless_broken(exit::code(outcome));
         }
         let person = session.look(|history| history.open_asks().iter().any(|ask| ask.person));
-        if session.look(|history| history.open_asks().iter().any(|ask| matches!(ask.about, About::Landing(_)))) {
-            say!("stopped on an ask, and nothing was landed; session {}", session.id());
-            say!("hint: look at the kept run with `windlass diff`, and let it land with `windlass land`");
-            return exit::unless_broken(exit::code(outcome));
-        }
         say!("stopped on an ask, and the call was not run; session {}", session.id());
         let flag = if person { "" } else { ", with --yes" };
         say!("hint: start it again at a terminal{flag}, or allow it with a rule (`windlass config set rules.allow …`)");
