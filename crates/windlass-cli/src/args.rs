@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk with the agent, in place, prompt by prompt
     Chat(ChatArgs),
-    /// Go on with a session, or with a kept run: with a prompt as `run`, without one as `chat`
+    /// Go on with a session in place, or with a kept run on its copy: one prompt to its end, or without one a chat
     Resume(ResumeArgs),
     /// List kept runs of this workspace, and what was finished or taken back after a crash
     Status(StatusArgs),

@@ -452,6 +452,48 @@ async fn what_was_judged_is_what_lands() {
     assert_eq!(lab.read("a.txt"), "judged\n");
 }
 
+/// Random changes through files and commands: the tree that landed is, path by path, the one that was hashed.
+#[tokio::test]
+async fn a_landed_tree_is_the_one_that_was_hashed() {
+    for seed in 1..=6_u64 {
+        let lab = Lab::committed(FILES);
+        let root = Root::open(&lab.work()).unwrap();
+        let run = lab.open().await;
+        let mut state = seed;
+        let mut draw = |most: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % most
+        };
+        let names = ["a.txt", "sub/b.txt", "sub/deep/c.txt", "gone.txt", "n1.txt", "sub/n2.txt", "new/n3.txt"];
+        for step in 0..12 {
+            let (name, other) = (names[draw(7) as usize], names[draw(7) as usize]);
+            let files = run.0.files();
+            // What cannot be done to what is there now is no change.
+            match draw(5) {
+                0 | 1 => drop(files.write(name, format!("{seed} {step}\n").as_bytes())),
+                2 => drop(files.remove(name)),
+                3 => drop(files.rename(name, other, true)),
+                _ => drop(run.try_sh(&format!("chmod 755 {name}; ln -sf a.txt link{}", draw(2))).await),
+            }
+        }
+        run.0.freeze().await.unwrap();
+        let tree_hash = run.0.changes().await.unwrap().tree_hash;
+        let landed = run.0.land(&Landing { tree_hash: tree_hash.clone(), to: LandTo::Tree }).await.unwrap();
+        for swap in &landed.swaps {
+            assert_eq!(windlass_host::landing::look(&root, &swap.path).unwrap(), swap.after, "{seed}: {}", swap.path);
+        }
+        let copy = run.sh("find . -path ./.git -prune -o \\( -type f -o -type l \\) -print | sort").await;
+        let mut own: Vec<String> = lab
+            .tree()
+            .into_iter()
+            .filter(|(path, _)| !lab.work().join(path).is_dir())
+            .map(|(path, _)| format!("./{}", path.display()))
+            .collect();
+        own.sort();
+        assert_eq!(copy.lines().map(str::to_owned).collect::<Vec<_>>(), own, "{seed}: the same files");
+    }
+}
+
 #[tokio::test]
 async fn a_kept_copy_is_opened_again_and_lands_later() {
     let lab = Lab::committed(FILES);
