@@ -77,7 +77,7 @@ impl Spec {
 pub enum Tree {
     /// The workspace itself.
     Itself,
-    /// A private layer over it takes the writes. Both directories are the caller's, on one file system and outside
+    /// A private layer over it takes the writes. They are written out to the disk by whoever keeps it. Both directories are the caller's, on one file system and outside
     /// the workspace. One session at a time: also its handle of the tree must be gone before the next one opens.
     Layered {
         /// What takes the writes. The root of the tree has its mode and its owner.

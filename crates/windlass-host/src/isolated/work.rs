@@ -465,6 +465,10 @@ impl Work {
         let _ = self.survey();
         self.close();
         let Some(mut slot) = lock(&self.slot).take() else { return Ok(None) };
+        // While a run works on it nothing is written out for its sake; what is kept must survive a power cut.
+        if let Ok(dir) = std::fs::File::open(&slot.dir) {
+            let _ = rustix::fs::syncfs(dir);
+        }
         slot.keep(files).map_err(shelf_error)?;
         Ok(Some(self.name.clone()))
     }

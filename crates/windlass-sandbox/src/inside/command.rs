@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::filter::Filters;
-use super::layer::{Parts, Stays, open_folder};
+use super::layer::{Parts, open_folder};
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
 use super::{Refusal, covers, fence};
@@ -219,7 +219,7 @@ impl<'a> First<'a> {
         }
         let layer = Path::new(COMMAND_LAYERS).join(name);
         let parts = Parts::hold(&spec.root, &layer.join("upper"), &layer.join("work"))?;
-        let root = parts.mount(|| open_folder(&spec.root), Stays::OneCommand)?;
+        let root = parts.mount(|| open_folder(&spec.root))?;
         let blanks = Blanks::open()?;
         for name in spec.hide.iter().filter_map(|path| path.strip_prefix(&spec.root).ok()) {
             covers::mask(&root, name, &blanks)?;

@@ -13,23 +13,15 @@ use super::Refusal;
 
 /// How the kernel is to layer. A directory is never renamed by a note in the layer (programs copy instead, as they do
 /// between disks), a file is copied whole, and numbers of files are as they come: so a layer can be read without the
-/// kernel, and be put on again. Layers that stay are written out when a program asks for it, as any directory is.
-const OPTIONS: &str = "userxattr,redirect_dir=nofollow,metacopy=off,index=off,xino=off";
-/// A layer for one command is merged as soon as the command has ended. Without this the kernel would write everything
-/// on its disk out at that moment, whoever wrote it.
-const SHORT_LIVED: &str = ",volatile";
+/// kernel, and be put on again. What is written out to the disk, and when, is the caller's: without the last word the
+/// kernel would write out everything on the disk whenever a layer goes, whoever wrote it.
+const OPTIONS: &str = "userxattr,redirect_dir=nofollow,metacopy=off,index=off,xino=off,volatile";
+/// The kernel's mark of such a layer, by which it refuses it a second time: it cannot know whether the machine went
+/// down in between. Whoever keeps a layer writes it out, so that it may be put on again.
+const MARK: &str = "work/incompat/volatile";
 /// A note that says nothing, to see whether the file system keeps notes: without them a directory that was made anew
 /// would show what the old one held.
 const NOTE: &str = "user.windlass.probe";
-
-/// How long a layer is of use.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stays {
-    /// It can be put on again in another session.
-    Always,
-    /// It is of use until its command has ended.
-    OneCommand,
-}
 
 /// The directories of a layer, taken hold of.
 pub(crate) struct Parts {
@@ -57,8 +49,8 @@ impl Parts {
 
     /// Puts the layer over a directory that is opened by `open`, and gives what is seen there then. Where that cannot
     /// be done here at all, the refusal says so.
-    pub(crate) fn mount(&self, open: impl Fn() -> io::Result<OwnedFd>, stays: Stays) -> Result<OwnedFd, Refusal> {
-        self.attempt(open, stays).map_err(|err| match err.raw_os_error() {
+    pub(crate) fn mount(&self, open: impl Fn() -> io::Result<OwnedFd>) -> Result<OwnedFd, Refusal> {
+        self.attempt(open).map_err(|err| match err.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
                 Refusal::Unavailable(format!("no layer can be put over the directory: {err}"))
             }
@@ -66,12 +58,15 @@ impl Parts {
         })
     }
 
-    fn attempt(&self, open: impl Fn() -> io::Result<OwnedFd>, stays: Stays) -> io::Result<OwnedFd> {
+    fn attempt(&self, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
         let [lower, upper, work] = [&self.lower, &self.upper, &self.work].map(|handle| handle_path(handle.as_fd()));
         rustix::fs::setxattr(upper.as_str(), NOTE, b"", XattrFlags::empty())?;
         rustix::fs::removexattr(upper.as_str(), NOTE)?;
-        let more = if stays == Stays::OneCommand { SHORT_LIVED } else { "" };
-        let data = CString::new(format!("lowerdir={lower},upperdir={upper},workdir={work},{OPTIONS}{more}"))?;
+        match std::fs::remove_dir_all(format!("{work}/{MARK}")) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ => {}
+        }
+        let data = CString::new(format!("lowerdir={lower},upperdir={upper},workdir={work},{OPTIONS}"))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount("overlay", handle_path(open()?.as_fd()), "overlay", flags, data.as_c_str())?;
         // One that the kernel cannot write to is mounted all the same.

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use super::layer::{Parts, Stays, handle_path, open_folder};
+use super::layer::{Parts, handle_path, open_folder};
 use super::{Refusal, sys};
 use crate::spec::{Access, Spec, Tree};
 
@@ -296,13 +296,13 @@ impl Site<'_> {
                 }
             }
             What::Tree { mount, folder } => Ok(attach_at(mount.as_fd(), target(folder)?.as_fd())?),
-            What::Layered(parts) => parts.mount(|| self.folder(&held.at), Stays::Always).map(drop),
+            What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
             What::Cache { lower: None, upper, .. } => Ok(self.own_folder(&self.folder(&held.at)?, upper)?),
             What::Cache { lower: Some(lower), upper, work } => {
                 let lower = match upper.zip(work) {
                     Some((upper, work)) => {
                         let parts = Parts { lower, upper, work };
-                        if parts.mount(|| self.folder(&held.at), Stays::Always).is_ok() {
+                        if parts.mount(|| self.folder(&held.at)).is_ok() {
                             return Ok(());
                         }
                         parts.lower
