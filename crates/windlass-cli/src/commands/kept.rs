@@ -1,6 +1,7 @@
 //! Kept runs: what is there, what they would change, and throwing them away. Landings that a dead process left half
 //! done are finished or taken back here, before any command does its work.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,6 +216,8 @@ fn show(changes: &Changes, stat: bool) {
             Change::MovedFrom(from) => ('>', format!(" (was {})", one_line(from))),
         };
         match &file.diff {
+            // A program gets it as it is, to apply it; a terminal gets nothing that could move it.
+            Some(diff) if !stat && !std::io::stdout().is_terminal() => out::out(diff),
             Some(diff) if !stat => out::out(&marked_block(diff)),
             _ => out::out(&format!("{sign} {}{from} +{} -{}\n", one_line(&file.path), file.added, file.removed)),
         }
