@@ -1,7 +1,7 @@
 //! Isolated runs: a private view of the workspace that only lands as a whole. A layer of the kernel where it can be
 //! had, which costs the same for any tree; else a copy. The user's own tree is not writable by anything in the run.
 //!
-//! A tour: [`shelf`] keeps copies by name; `survey` is the stat walk that tells what a person changed meanwhile; `layer`
+//! A tour: `shelf` keeps copies by name; `survey` is the stat walk that tells what a person changed meanwhile; `layer`
 //! and `copied` are the two kinds of copies; `sources` says which files count; `work` is one copy with its changes;
 //! `catching_up` takes in what the person did; `landing` brings the result home; `untold` is what the log must still be
 //! told of it.

@@ -1,7 +1,7 @@
 //! Working on the user's own tree: the in-place form of a transaction. What was changed is known afterwards, by
 //! content for what went through the files and by the system's own records for what commands did.
 //! There is no copy here; an isolated run is refused, never quietly run in place. With a store for it, every call can be
-//! taken back: see [`undo`] for what tools write and [`commands`] for what commands do.
+//! taken back: see `undo` for what tools write and `commands` for what commands do.
 
 mod commands;
 mod layer;
