@@ -14,7 +14,7 @@ use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
 use windlass_engine::testing::{FnTool, MemoryWorkspaces, call, says};
-use windlass_engine::{EngineError, OnAsk, Request};
+use windlass_engine::{EngineError, OnAsk, Request, ResultFold};
 
 use crate::lab::{Lab, Ran};
 
@@ -413,4 +413,22 @@ async fn the_front_door_gives_one_result_and_raises_on_wish() {
         Err(EngineError::BudgetExceeded { limit: Limit::Steps, result }) => assert_eq!(result.totals.steps, 1),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn the_stream_of_a_request_folds_to_the_same_result() {
+    let mut lab = isolated(1, "a.rs");
+    lab.options.live = false;
+    let request = Request { options: lab.options.clone(), ..Request::new("go") };
+    let mut stream = lab.engine().stream(request).await.unwrap();
+    let (mut fold, mut kinds) = (None, Vec::new());
+    while let Some(event) = stream.next().await {
+        let fold = fold.get_or_insert_with(|| ResultFold::new(event.session.clone(), stream.id().clone()));
+        fold.apply(&event);
+        kinds.push(serde_json::to_value(&event).unwrap()["kind"].as_str().unwrap().to_owned());
+    }
+    let result = fold.unwrap().finish();
+    assert_eq!((result.outcome, result.summary.as_str()), (Some(Outcome::Completed), "done"));
+    assert_eq!(kinds.last().map(String::as_str), Some("run_finished"));
+    assert_eq!(result.landed.unwrap().files, ["a.rs"]);
 }
