@@ -58,13 +58,22 @@ impl Work {
         }
         transaction.freeze().await.map_err(broken)?;
         self.tell_notes(transaction).await?;
+        let nothing =
+            |changes: &Changes| changes.files.is_empty() && changes.cannot.is_empty() && transaction.name().is_some();
+        let first = transaction.changes().await.map_err(broken)?;
+        if nothing(&first) {
+            // What changes nothing lands nothing, whatever the person did meanwhile: nobody need look.
+            return match self.contract.allow_no_changes {
+                true => self.judge(transaction, first, traces).await,
+                false => Ok(Judged::NothingChanged),
+            };
+        }
         for _ in 0..=MAX_CATCH_UPS {
             if let Some(conflict) = self.catch_up(transaction).await? {
                 return Ok(Judged::Conflict(conflict));
             }
             let changes = transaction.changes().await.map_err(broken)?;
-            let nothing = changes.files.is_empty() && changes.cannot.is_empty();
-            if nothing && transaction.name().is_some() && !self.contract.allow_no_changes {
+            if nothing(&changes) && !self.contract.allow_no_changes {
                 return Ok(Judged::NothingChanged);
             }
             let hash = changes.tree_hash.clone();
