@@ -68,7 +68,7 @@ pub(crate) fn validators(
     settings: &Settings,
     args: &ContractArgs,
     root: &Root,
-    redactor: &Arc<dyn Redactor>,
+    redactor: impl FnOnce() -> Result<Arc<dyn Redactor>, Failure>,
     isolated: bool,
 ) -> Result<Vec<Arc<dyn Validator>>, Failure> {
     // In place nothing is gated: without a word about it nobody looks, and nothing need be looked for.
@@ -80,7 +80,7 @@ pub(crate) fn validators(
     if plans.iter().any(|plan| plan.kind == PlanKind::Bandit) {
         bandit = scanner(args.validate.iter().any(|name| name == "bandit") || asked_for(settings, "bandit"));
     }
-    let tools = Tools { redactor: Arc::clone(redactor), bandit };
+    let tools = Tools { redactor: redactor()?, bandit };
     Ok(plans.iter().map(|plan| build(plan, &tools)).collect())
 }
 
@@ -96,12 +96,10 @@ fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) 
     let known: Vec<ValidatorPlan> = found.iter().chain(&configured).cloned().collect();
     let named = |name: &str| ValidatorPlan::named(name, &known).map_err(|err| Failure::usage(err.to_string()));
     let mut plans = Vec::new();
-    // In place nothing is gated: only what was asked for looks.
     let usual: Vec<String> = USUAL.iter().map(|name| (*name).to_owned()).collect();
     let mut chain = match settings.layers.texts("validate.chain") {
         Some(chain) => chain.to_vec(),
         None if isolated => usual,
-        None if args.validate.is_empty() => Vec::new(),
         None => vec![DETECTED.to_owned()],
     };
     // What was asked for by name looks, also where the chain leaves no place for it.

@@ -3,9 +3,11 @@
 //!
 //! A tour: `shelf` keeps copies by name; `survey` is the stat walk that tells what a person changed meanwhile; `layer`
 //! and `copied` are the two kinds of copies; `sources` says which files count; `work` is one copy with its changes;
+//! `aside` is what the checks do not see;
 //! `catching_up` takes in what the person did; `landing` brings the result home; `untold` is what the log must still be
 //! told of it.
 
+mod aside;
 mod catching_up;
 mod copied;
 mod landing;

@@ -558,6 +558,25 @@ async fn judges_are_set_aside_and_come_back_also_after_a_crash() {
 }
 
 #[tokio::test]
+async fn what_comes_back_follows_no_link_that_a_check_left() {
+    let lab = Lab::committed(FILES);
+    let outside = lab.dir.path().canonicalize().unwrap().join("outside");
+    std::fs::create_dir_all(outside.join("x")).unwrap();
+    std::fs::write(outside.join("x/mine"), "mine").unwrap();
+    let run = lab.open().await;
+    run.sh("mkdir -p gen/x && echo h > gen/x/h && echo k > gen/keep && echo gen/x/ >> .gitignore").await;
+    assert_eq!(run.0.changes().await.unwrap().newly_ignored, ["gen/x"]);
+    run.0.set_aside(&["gen/x".to_owned()]).await.unwrap();
+    assert_eq!(run.try_sh("test -e gen/x").await.0, 1);
+    run.sh(&format!("mv gen gone && ln -s {} gen", outside.display())).await;
+    run.0.put_back().await.unwrap();
+    assert_eq!(run.sh("cat gen/x/h").await, "h\n", "it is back, in a folder");
+    assert_eq!(std::fs::read_to_string(outside.join("x/mine")).unwrap(), "mine");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "and nothing went out");
+    assert_eq!(run.try_sh("test -e .windlass-aside").await.0, 1, "nothing is left");
+}
+
+#[tokio::test]
 async fn commits_of_the_run_arrive_under_a_name_of_their_own() {
     let lab = Lab::committed(FILES);
     let before = lab.git(&["for-each-ref"]);

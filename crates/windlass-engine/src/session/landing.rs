@@ -6,7 +6,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::Outlet;
-use windlass_core::workspace::{Change, Changes, LandTo, Landing, Transaction, WorkspaceErrorKind};
+use windlass_core::workspace::{Change, Changes, LandTo, Landing, Transaction};
 
 use super::drive::{Ended, Traces, Work};
 use super::judging::{broken, named};
@@ -92,14 +92,7 @@ impl Work {
                     Some(why) => Err(Ended::With(Outcome::failed(FailReason::Runtime, why))),
                 }
             }
-            Err(err) => {
-                let reason = match err.kind {
-                    WorkspaceErrorKind::Conflict | WorkspaceErrorKind::Stale => FailReason::LandingConflict,
-                    WorkspaceErrorKind::Isolation => FailReason::Isolation,
-                    WorkspaceErrorKind::Other => FailReason::Runtime,
-                };
-                Err(Ended::With(Outcome::failed(reason, err.message)))
-            }
+            Err(err) => Err(broken(err)),
         }
     }
 

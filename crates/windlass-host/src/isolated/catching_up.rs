@@ -40,8 +40,12 @@ impl Work {
     pub(super) async fn catch_up(self: &Arc<Self>) -> Result<(), WorkspaceError> {
         let work = Arc::clone(self);
         let now = blocking(move || Ok(Survey::of(&work.base, &CancellationToken::new()))).await?;
-        let moved: BTreeSet<PathBuf> = self.moved().await?.into_iter().collect();
         let swaps = self.changed().await?.swaps;
+        let moved: BTreeSet<PathBuf> = match self.survey() {
+            Some(before) => before.differences(&now).into_iter().collect(),
+            // Nobody knows: any changed file may be theirs, too.
+            None => swaps.iter().map(|swap| PathBuf::from(&swap.path)).collect(),
+        };
         let (mut merged, mut conflicts) = (Vec::new(), Vec::new());
         for swap in swaps.iter().filter(|swap| moved.contains(Path::new(&swap.path))) {
             match self.merged(swap).await {

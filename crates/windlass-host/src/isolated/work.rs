@@ -2,22 +2,21 @@
 //! walk that goes on beside the first steps of the run and is kept with the copy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, FileType};
-use serde::{Deserialize, Serialize};
+use rustix::fs::AtFlags;
 use windlass_core::CancellationToken;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, Terms, WorkspaceError};
 
 use super::layer::{Layers, Touched};
 use super::live::{Behind, Live};
-use super::shelf::{Slot, remove_tree};
+use super::shelf::Slot;
 use super::shown::{self, lossy};
-use super::sources::{ASIDE, is_source};
+use super::sources::is_source;
 use super::survey::{Moment, Print, Survey};
 use super::user_git::UserGit;
 use super::{Desk, copied, isolation, shelf_error};
@@ -302,7 +301,7 @@ impl Work {
     fn touched(&self) -> Result<Touched, WorkspaceError> {
         let merged = self.tree()?;
         let open = |name: &str| Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()));
-        if self.strategy == "overlay" {
+        if self.is_layer() {
             let layers = Layers { upper: &open("upper")?, lower: &self.base, merged: &merged };
             return layers.touched().map_err(WorkspaceError::other);
         }
@@ -388,74 +387,6 @@ impl Work {
         self.strategy == "overlay"
     }
 
-    /// Puts the versions of before in the place of changed files. The run's own are written down first.
-    pub(super) fn set_aside(&self, paths: &[String]) -> Result<(), WorkspaceError> {
-        let failed = |path: &str, why: String| WorkspaceError::other(format!("`{path}` cannot be set aside: {why}"));
-        let tree = self.tree()?;
-        let dir = self.dir.join("aside");
-        crate::private::create_dir(&dir).map_err(|err| WorkspaceError::other(err.message))?;
-        let mut list = Vec::new();
-        for (number, path) in paths.iter().enumerate() {
-            if self.base.stat(path).is_err_and(|err| err.kind == FileErrorKind::NotFound) {
-                list.push((path.clone(), Aside::Moved));
-                continue;
-            }
-            let image = look(&tree, path).map_err(|err| failed(path, err.message))?;
-            if let Image::File { size, .. } = &image {
-                let bytes = tree.read(path, *size).map_err(|err| failed(path, err.message))?;
-                std::fs::write(dir.join(number.to_string()), bytes).map_err(|err| failed(path, err.to_string()))?;
-            }
-            list.push((path.clone(), Aside::Stored(image)));
-        }
-        let text = serde_json::to_vec(&list).map_err(|err| WorkspaceError::other(err.to_string()))?;
-        std::fs::write(dir.join("list.json"), text).map_err(|err| WorkspaceError::other(err.to_string()))?;
-        for (number, (path, aside)) in list.iter().enumerate() {
-            if matches!(aside, Aside::Moved) {
-                move_to(&tree, Path::new(path), &Path::new(ASIDE).join(number.to_string()))
-                    .map_err(|err| failed(path, err.to_string()))?;
-                continue;
-            }
-            let image = look(&self.base, path).map_err(|err| failed(path, err.message))?;
-            let bytes = match &image {
-                Image::File { size, .. } => self.base.read(path, *size).map_err(|err| failed(path, err.message))?,
-                _ => Vec::new(),
-            };
-            put(&tree, path, &image, &bytes).map_err(|why| failed(path, why))?;
-        }
-        Ok(())
-    }
-
-    /// Puts the run's own versions back, also those that a dead process had set aside.
-    pub(super) fn put_back(&self) -> Result<(), WorkspaceError> {
-        let dir = self.dir.join("aside");
-        let Ok(text) = std::fs::read(dir.join("list.json")) else { return Ok(()) };
-        let list: Vec<(String, Aside)> =
-            serde_json::from_slice(&text).map_err(|err| WorkspaceError::other(format!("what was set aside: {err}")))?;
-        let tree = self.tree()?;
-        for (number, (path, aside)) in list.iter().enumerate() {
-            let failed = |why: String| WorkspaceError::other(format!("`{path}` cannot be put back: {why}"));
-            let image = match aside {
-                Aside::Stored(image) => image,
-                Aside::Moved => {
-                    let from = Path::new(ASIDE).join(number.to_string());
-                    // What the checks made in its place gives way to what the run made.
-                    move_to(&tree, &from, Path::new(path)).map_err(|err| failed(err.to_string()))?;
-                    continue;
-                }
-            };
-            let bytes = match image {
-                // What cannot be read must not become an empty file: it is the only one of its kind.
-                Image::File { .. } => {
-                    std::fs::read(dir.join(number.to_string())).map_err(|err| failed(err.to_string()))?
-                }
-                _ => Vec::new(),
-            };
-            put(&tree, path, image, &bytes).map_err(failed)?;
-        }
-        let _ = remove_tree(&beneath(&tree, Path::new(ASIDE)));
-        std::fs::remove_dir_all(&dir).map_err(|err| WorkspaceError::other(err.to_string()))
-    }
-
     pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {
         lock(&self.slot).as_ref().map_or(Ok(()), Slot::write_card).map_err(shelf_error)
     }
@@ -486,72 +417,6 @@ impl Drop for Work {
         // A walk that nobody waits for any more must not write into a folder that is gone.
         self.stop.cancel();
     }
-}
-
-/// What was set aside, and how.
-#[derive(Debug, Serialize, Deserialize)]
-enum Aside {
-    /// Its bytes are with the copy.
-    Stored(Image),
-    /// It was moved within the tree, because there was nothing before; a folder as a whole.
-    Moved,
-}
-
-/// A path below a tree, for calls that take only paths.
-fn beneath(tree: &Root, path: &Path) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", tree.handle().as_raw_fd())).join(path)
-}
-
-/// Moves a file or a folder within a tree, over whatever is there. What is not there need not be moved.
-fn move_to(tree: &Root, from: &Path, to: &Path) -> std::io::Result<()> {
-    let (from, target) = (beneath(tree, from), beneath(tree, to));
-    if from.symlink_metadata().is_err() {
-        return Ok(());
-    }
-    if let Some(parent) = target.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    match target.symlink_metadata() {
-        Ok(about) if about.is_dir() => remove_tree(&target)?,
-        Ok(_) => std::fs::remove_file(&target)?,
-        Err(_) => {}
-    }
-    std::fs::rename(from, target)
-}
-
-/// Makes a path what an image says.
-fn put(tree: &Root, path: &str, image: &Image, bytes: &[u8]) -> Result<(), String> {
-    let say = |err: windlass_core::workspace::FileError| err.message;
-    if image.is_there() {
-        clear_way(tree, path).map_err(say)?;
-    }
-    match image {
-        Image::File { mode, .. } => {
-            tree.write(path, bytes).map_err(say)?;
-            let mode = rustix::fs::Mode::from_raw_mode(*mode);
-            rustix::fs::chmodat(tree.handle(), path, mode, AtFlags::empty()).map_err(|err| err.to_string())
-        }
-        Image::Absent | Image::Link { .. } => {
-            match tree.remove(path) {
-                Err(err) if err.kind != FileErrorKind::NotFound => return Err(err.message),
-                _ => {}
-            }
-            let Image::Link { target } = image else { return Ok(()) };
-            rustix::fs::symlinkat(target.as_str(), tree.handle(), path).map_err(|err| err.to_string())
-        }
-    }
-}
-
-/// Takes away what a command put in the place of a folder that a path is in, so that nothing is written through a link.
-fn clear_way(tree: &Root, path: &str) -> Result<(), windlass_core::workspace::FileError> {
-    for (at, _) in path.match_indices('/') {
-        let above = &path[..at];
-        let Ok(stat) = rustix::fs::statat(tree.handle(), above, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            return tree.remove(above);
-        }
-    }
-    Ok(())
 }
 
 fn write_survey(dir: &Path, name: &str, survey: &Survey) {
