@@ -85,15 +85,21 @@ pub enum EventKind {
         /// The version of the program.
         program: String,
     },
-    /// A prompt waits for its run.
+    /// A prompt waits: for the next run, or for the next step of the one that is going.
     Queued {
         /// The prompt.
         prompt: Message,
+        /// It is meant for the run that is going.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        steer: bool,
     },
     /// A run began.
     RunStarted {
         /// What is asked.
         prompt: Message,
+        /// How it was asked for, in the words of whoever did: what goes on with it later needs them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        how: Option<serde_json::Value>,
     },
     /// What the run's isolation really is; stated before it starts.
     TransactionOpened {

@@ -5,11 +5,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::ask::{About, Ask};
+use crate::ask::{About, Answer, Ask};
 use crate::budget::Spent;
 use crate::event::{Event, EventKind};
-use crate::id::RunId;
+use crate::id::{AskId, CallId};
 use crate::message::{Message, Part, ToolCall, ToolResult};
+use crate::open_run::{OpenRun, Queue};
 use crate::outcome::{Outcome, Phase};
 use crate::tool::WireSlot;
 
@@ -66,17 +67,37 @@ fn weigh(message: &Message) -> usize {
 }
 
 /// A call without, or not yet with all, results of its message.
-struct OpenCall {
-    call: ToolCall,
-    started: bool,
+#[derive(Debug, Clone)]
+pub struct OpenCall {
+    /// The call.
+    pub call: ToolCall,
+    /// It was begun.
+    pub started: bool,
+    /// What is known of its effects, in words.
+    pub known: Vec<String>,
+    /// What was asked about it and answered, in order: whoever goes on with it does not ask again.
+    pub answered: Vec<(Ask, Answer)>,
+    /// Its result, while others of its message have none.
     result: Option<ToolResult>,
 }
 
+/// What is remembered of the effects of one call.
+const MAX_KNOWN: usize = 20;
+
 impl OpenCall {
+    fn new(call: &ToolCall) -> Self {
+        Self { call: call.clone(), started: false, known: Vec::new(), answered: Vec::new(), result: None }
+    }
+
     /// Its result, or one that says why it has none: what was never begun did not happen.
-    fn settle(self, why: &str) -> ToolResult {
+    #[must_use]
+    pub fn settle(self, why: &str) -> ToolResult {
         match self.result {
             Some(result) => result,
+            None if self.started && !self.known.is_empty() => {
+                let why = format!("{why}; what is known: {}", self.known.join(", "));
+                ToolResult::interrupted(&self.call, &why)
+            }
             None if self.started => ToolResult::interrupted(&self.call, why),
             None => ToolResult::not_run(&self.call, why),
         }
@@ -90,7 +111,8 @@ pub struct History {
     /// Calls of the last assistant message, in order.
     open: Vec<OpenCall>,
     asks: Vec<Ask>,
-    run: Option<RunId>,
+    queue: Queue,
+    run: Option<OpenRun>,
     runs: u64,
     ask_count: u64,
     last_seq: u64,
@@ -108,24 +130,27 @@ impl History {
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
         self.last_seq = seq;
+        self.queue.apply(seq, &event.kind);
+        if let Some(run) = &mut self.run {
+            run.apply(&event.kind);
+        }
         match &event.kind {
             EventKind::SessionOpened { model, workspace, .. } => {
                 self.model.clone_from(model);
                 self.workspace.clone_from(workspace);
             }
             EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
-            EventKind::RunStarted { prompt } => {
+            EventKind::RunStarted { prompt, how } => {
                 self.close_open("the run ended before it had a result");
                 self.asks.clear();
-                self.run.clone_from(&event.run);
+                self.run = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), how.clone()));
                 self.runs += 1;
                 self.run_spent = Spent::default();
                 self.push(prompt.clone());
             }
             EventKind::Said { message } => {
                 self.close_open("the session went on before it had a result");
-                let open = |call: &ToolCall| OpenCall { call: call.clone(), started: false, result: None };
-                self.open = message.calls().map(open).collect();
+                self.open = message.calls().map(OpenCall::new).collect();
                 if !message.parts.is_empty() {
                     self.push(message.clone());
                 }
@@ -136,11 +161,17 @@ impl History {
                 }
             }
             EventKind::CallFinished { result, .. } => self.settle(result),
+            EventKind::FileChanged { call, change, .. } => {
+                self.know(call, format!("{} was changed", change.path));
+            }
+            EventKind::CommandFinished { call, end, .. } => {
+                self.know(call, format!("the command ended ({})", end.in_words()));
+            }
             EventKind::Asked { ask } => {
                 self.ask_count += 1;
                 self.asks.push(ask.clone());
             }
-            EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
+            EventKind::Answered { ask, answer, .. } => self.answer(ask, answer),
             EventKind::Noted { text } => self.notes.clone_from(text),
             EventKind::Spent { total, .. } => self.run_spent = *total,
             EventKind::RunFinished { totals, outcome, .. } => {
@@ -151,6 +182,8 @@ impl History {
                 self.run = None;
                 self.asks.clear();
             }
+            // What was asked there is answered there.
+            EventKind::Forked { .. } => self.asks.clear(),
             EventKind::SessionClosed {} => self.ended = true,
             _ => {}
         }
@@ -163,15 +196,20 @@ impl History {
     }
 
     /// Calls that have no result yet.
-    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.open.iter().filter(|open| open.result.is_none()).map(|open| &open.call)
+    pub fn open_calls(&self) -> impl Iterator<Item = &OpenCall> {
+        self.open.iter().filter(|open| open.result.is_none())
     }
 
     /// What becomes of the calls that have no result when nothing more is done with them.
     #[must_use]
     pub fn closing_results(&self, why: &str) -> Vec<ToolResult> {
-        let open = self.open.iter().filter(|open| open.result.is_none());
-        open.map(|open| OpenCall { call: open.call.clone(), started: open.started, result: None }.settle(why)).collect()
+        self.open_calls().map(|open| open.clone().settle(why)).collect()
+    }
+
+    /// Prompts that wait.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     /// Where the session works.
@@ -194,8 +232,14 @@ impl History {
 
     /// The run that has not ended, if any.
     #[must_use]
-    pub fn open_run(&self) -> Option<&RunId> {
+    pub fn open_run(&self) -> Option<&OpenRun> {
         self.run.as_ref()
+    }
+
+    /// Whether that run waits for a person: then it can be gone on with. One that waits for nobody was broken off.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.run.is_some() && !self.asks.is_empty()
     }
 
     /// What the open run has spent.
@@ -255,6 +299,24 @@ impl History {
             None => Phase::Idle,
             Some(_) if self.open.iter().any(|open| open.started && open.result.is_none()) => Phase::WaitingForTool,
             Some(_) => Phase::Running,
+        }
+    }
+
+    /// An ask is used up; the call it was about knows the answer.
+    fn answer(&mut self, id: &AskId, answer: &Answer) {
+        let Some(at) = self.asks.iter().position(|open| open.id == *id) else { return };
+        let ask = self.asks.remove(at);
+        if let Some(open) = self.open.iter_mut().find(|open| Some(&open.call.id) == ask.call.as_ref()) {
+            open.answered.push((ask, answer.clone()));
+        }
+    }
+
+    /// Remembers an effect of a call that has no result yet.
+    fn know(&mut self, call: &CallId, what: String) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.call.id == *call)
+            && open.known.len() < MAX_KNOWN
+        {
+            open.known.push(what);
         }
     }
 

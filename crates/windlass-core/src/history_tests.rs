@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::clock::Timestamp;
 use crate::event::{Order, VERSION};
-use crate::id::{CallId, SessionId, TraceId};
+use crate::id::{CallId, RunId, SessionId, TraceId};
 use crate::message::{Origin, Role};
 use crate::outcome::{FailReason, Outcome};
 
@@ -50,7 +50,7 @@ fn finished(id: u8) -> EventKind {
 }
 
 fn started() -> EventKind {
-    EventKind::RunStarted { prompt: Message::user("go") }
+    EventKind::RunStarted { prompt: Message::user("go"), how: None }
 }
 
 fn ended() -> EventKind {

@@ -20,6 +20,7 @@ pub mod history;
 pub mod id;
 pub mod image;
 pub mod message;
+pub mod open_run;
 pub mod outcome;
 pub mod provider;
 pub mod reply;

@@ -13,7 +13,7 @@ use crate::budget::{Limit, Price, Spent, Usage};
 use crate::event::EventKind;
 use crate::history::Entry;
 use crate::id::AskId;
-use crate::message::Message;
+use crate::message::{Message, ToolCall};
 use crate::outcome::{FailReason, RefusalCategory};
 use crate::provider::ProviderError;
 use crate::store::StoreError;
@@ -45,6 +45,8 @@ pub struct Job<'a> {
     pub prompt: &'a Message,
     /// Which try this is, from 1.
     pub iteration: u32,
+    /// Calls of the last message that were asked for and never settled: the try goes on with them.
+    pub pending: Vec<ToolCall>,
     /// Facts out, questions out.
     pub outlet: &'a dyn Outlet,
     /// Our tools, judged and logged.
@@ -69,6 +71,11 @@ pub trait Outlet: Send + Sync {
     fn watched(&self) -> bool;
     /// Asks a person and waits.
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>>;
+    /// Says what a person wants to tell the run that is going, if they do: between steps, and before an end. Whether
+    /// there was anything.
+    fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
     /// The messages so far. Drop it before the next `emit`, or the list is copied.
     fn history(&self) -> Arc<Vec<Entry>>;
 }

@@ -13,6 +13,14 @@ pub trait SessionStore: Send + Sync {
     fn read<'a>(&'a self, session: &'a SessionId, from_seq: u64) -> BoxStream<'a, Result<Event, StoreError>>;
     /// All sessions, newest first.
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>>;
+    /// Gives one session the stored results of another as well.
+    fn share_artifacts<'a>(
+        &'a self,
+        _from: &'a SessionId,
+        _to: &'a SessionId,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// Removes a session and what belongs to it.
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>>;
 }

@@ -60,4 +60,4 @@ pub use facade::{Request, ResultFold, RunResult};
 pub use native::{NativeOptions, NativeRuntime};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_schema};
-pub use session::{ArtifactsOf, Engine, EngineBuilder, EngineError, Noted, Open, Session};
+pub use session::{ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, Noted, Open, Session};

@@ -77,7 +77,7 @@ impl NativeRuntime {
     }
 
     async fn drive(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
-        let mut turn = Turn::default();
+        let mut turn = Turn::going_on(job.pending.clone());
         let mut meter = Meter::new(self.options.system.len() + tool_bytes(job));
         let facts = self.probed_facts(job).await?;
         self.warn_about_price(job, facts).await?;
@@ -87,7 +87,13 @@ impl NativeRuntime {
             if job.cancel.is_cancelled() {
                 return Ok(Stop::Cancelled);
             }
-            match turn.next(job.account.exceeded()) {
+            let step = turn.next(job.account.exceeded());
+            // What a person says goes in between steps, and is not lost when it came just before the end.
+            if matches!(step, Step::AskModel | Step::Finish(Stop::Done)) && job.outlet.steer().await? {
+                turn.steered();
+                continue;
+            }
+            match step {
                 Step::AskModel => match self.ask_model(job, facts, &mut meter).await? {
                     Ok(reply) => {
                         answer = reply.message.text();

@@ -17,9 +17,11 @@ use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, REDACTE
 pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
     let clean = Clean(redactor);
     match kind {
-        EventKind::Queued { prompt: message }
-        | EventKind::RunStarted { prompt: message }
-        | EventKind::Said { message } => clean.message(message),
+        EventKind::Queued { prompt: message, .. } | EventKind::Said { message } => clean.message(message),
+        EventKind::RunStarted { prompt, how } => {
+            clean.message(prompt);
+            how.iter_mut().for_each(|how| clean.value(how));
+        }
         EventKind::CallStarted { call, rule, .. } => {
             clean.call(call);
             clean.text(rule);
@@ -393,6 +395,7 @@ mod tests {
         let approval = windlass_core::ask::Approval {
             call,
             touches: vec![Touch::Execute { command: "echo s3cr3t".into(), script: None }],
+            found: vec![],
             rule: "s3cr3t".into(),
             reason: "s3cr3t".into(),
             preview: Some("s3cr3t".into()),
@@ -400,7 +403,9 @@ mod tests {
         };
         let about = About::Approval(Box::new(approval));
         let id = windlass_core::id::AskId::nth(1, 1);
-        let mut kind = EventKind::Asked { ask: Ask { id, about, person: false, expires: None } };
+        let mut kind = EventKind::Asked {
+            ask: Ask { id, about, call: None, person: false, expires: None, waits_ms: None, run_ms: 0 },
+        };
         clean_event(&redactor, &mut kind);
         assert!(!serde_json::to_string(&kind).unwrap().contains("s3cr3t"), "{kind:?}");
     }

@@ -151,7 +151,7 @@ impl SessionLog {
             opened.get_or_insert(event.at);
             match event.kind {
                 EventKind::SessionOpened { workspace: at, .. } => workspace = at,
-                EventKind::RunStarted { prompt } | EventKind::Queued { prompt } => title = Some(prompt.text()),
+                EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => title = Some(prompt.text()),
                 _ => {}
             }
         }

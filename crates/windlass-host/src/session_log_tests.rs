@@ -32,7 +32,7 @@ fn event(session: &SessionId, seq: u64) -> Event {
             model: None,
             program: "0.1.0".into(),
         },
-        2 => EventKind::RunStarted { prompt: Message::user("  make it pass\nplease") },
+        2 => EventKind::RunStarted { prompt: Message::user("  make it pass\nplease"), how: None },
         _ => EventKind::Noted { text: format!("note {seq} é") },
     };
     Event {

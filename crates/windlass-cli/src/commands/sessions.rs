@@ -131,7 +131,7 @@ fn line(event: &Event) -> Option<String> {
         EventKind::SessionOpened { workspace, runtime, model, .. } => {
             format!("session in {workspace} with {runtime}, model {}", model.as_deref().unwrap_or("unknown"))
         }
-        EventKind::RunStarted { prompt } => {
+        EventKind::RunStarted { prompt, .. } => {
             let run = event.run.as_ref().map(ToString::to_string).unwrap_or_default();
             format!("prompt: {} [{run}]", first_line(&prompt.text(), 200))
         }
@@ -200,7 +200,7 @@ fn markdown(event: &Event) -> String {
         EventKind::SessionOpened { workspace, .. } => {
             format!("# Session {}\n\nWorkspace: `{workspace}`\n\n", event.session)
         }
-        EventKind::RunStarted { prompt } => format!("## Prompt\n\n{}\n\n", prompt.text()),
+        EventKind::RunStarted { prompt, .. } => format!("## Prompt\n\n{}\n\n", prompt.text()),
         EventKind::Said { message } if message.role == Role::Assistant => {
             let mut text = String::new();
             for part in &message.parts {

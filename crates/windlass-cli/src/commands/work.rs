@@ -113,7 +113,7 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
     while let Some(event) = events.next().await {
         let event = event?;
         if event.run.as_ref().is_some_and(|run| run.to_string() == card.run)
-            && let EventKind::RunStarted { prompt } = event.kind
+            && let EventKind::RunStarted { prompt, .. } = event.kind
         {
             return Ok(Some(prompt.text().trim().to_owned()));
         }

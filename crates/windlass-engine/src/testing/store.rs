@@ -103,7 +103,7 @@ impl SessionStore for MemoryStore {
             let (first, last) = (events.first()?, events.last()?);
             let EventKind::SessionOpened { workspace, .. } = &first.kind else { return None };
             let title = events.iter().find_map(|event| match &event.kind {
-                EventKind::RunStarted { prompt } => Some(prompt.text()),
+                EventKind::RunStarted { prompt, .. } => Some(prompt.text()),
                 _ => None,
             });
             let (opened, last, count) = (first.at, last.at, events.len() as u64);

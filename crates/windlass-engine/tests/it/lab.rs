@@ -14,7 +14,7 @@ use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
 use windlass_core::validator::Validator;
 use windlass_engine::testing::{FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider};
-use windlass_engine::{Engine, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions, Session};
+use windlass_engine::{Engine, EngineBuilder, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions, Session};
 
 pub(crate) struct Lab {
     pub(crate) provider: ScriptedProvider,
@@ -51,6 +51,10 @@ impl Lab {
     }
 
     pub(crate) fn engine(&self) -> Engine {
+        self.builder().build().unwrap()
+    }
+
+    pub(crate) fn builder(&self) -> EngineBuilder {
         let sampling = Sampling { output_schema: self.schema.clone(), ..Sampling::default() };
         let (model, system) = (self.model.to_owned(), "be good".to_owned());
         let options = NativeOptions { model, system, sampling, ..NativeOptions::default() };
@@ -68,7 +72,7 @@ impl Lab {
         for validator in &self.validators {
             builder = builder.validator(validator.clone());
         }
-        builder.build().unwrap()
+        builder
     }
 
     pub(crate) async fn open(&self) -> Session {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod contract;
+mod durable;
 mod endings;
 mod lab;
 mod people;
