@@ -29,8 +29,14 @@ pub struct Ask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_ms: Option<u64>,
     /// How long the run had taken until then, in milliseconds: it goes on from there.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub run_ms: u64,
+}
+
+/// Times of zero are not written.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(ms: &u64) -> bool {
+    *ms == 0
 }
 
 impl Ask {
