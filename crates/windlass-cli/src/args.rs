@@ -5,6 +5,7 @@ mod landing;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::landing::{
     ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
@@ -24,8 +25,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk with the agent, in place, prompt by prompt
     Chat(ChatArgs),
-    /// Go on with a session in place, or with a kept run on its copy: one prompt to its end, or without one a chat
+    /// Go on with a session in place, or with a kept run on its copy: what is open first, then a prompt or a chat
     Resume(ResumeArgs),
+    /// Answer what a run waits for, and let it go on; without an id, list what waits
+    Answer(AnswerArgs),
+    /// Make a new session of another, up to an event of it
+    Fork(ForkArgs),
     /// List kept runs of this workspace, and what was finished or taken back after a crash
     Status(StatusArgs),
     /// Show what a kept run would change
@@ -172,8 +177,8 @@ pub(crate) struct ChatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// Which session, or which kept run; `windlass sessions list` and `windlass status` show them
-    pub(crate) session: String,
+    /// Which session, or which kept run; the newest session of this workspace without it
+    pub(crate) session: Option<String>,
     /// What to do next; without it, a chat, or for a kept run what it was doing
     pub(crate) prompt: Vec<String>,
     /// Work on a copy that lands when the checks pass; always so for a kept run
@@ -189,8 +194,38 @@ pub(crate) struct ResumeArgs {
     pub(crate) output: OutputArgs,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    /// Which ask; its id stands in what the run printed
+    pub(crate) ask: Option<String>,
+    /// yes, no with a reason if you like, always where it was offered; or the answer to a question in words
+    pub(crate) words: Vec<String>,
+    /// List what waits in all workspaces
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// Which session
+    pub(crate) session: String,
+    /// Up to this event, by its number; `windlass sessions show` lists them [default: all of it]
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) at: Option<u64>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Who works, where, and how freely.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct AgentArgs {
     /// Take model, vendor, approval and limits from this profile of the settings
     #[arg(long, value_name = "NAME")]
@@ -240,7 +275,8 @@ pub(crate) struct AgentArgs {
 }
 
 /// What a run may spend. A number, or `unlimited`.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct LimitArgs {
     /// Most money, in US dollars [default: 10]
     #[arg(long, value_name = "USD")]

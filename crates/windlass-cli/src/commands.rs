@@ -1,10 +1,12 @@
 //! One file for each command.
 
+mod answer;
 mod attacks;
 mod config;
 mod debug;
 mod demo;
 mod doctor;
+mod fork;
 mod kept;
 mod models;
 mod policy;
@@ -31,6 +33,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(args) => work::run(&args),
         Command::Chat(args) => work::chat(&args),
         Command::Resume(args) => work::resume(&args),
+        Command::Answer(args) => answer::run(&args),
+        Command::Fork(args) => fork::run(&args),
         Command::Status(args) => kept::status(&args),
         Command::Diff(args) => kept::diff(&args),
         Command::Land(args) => work::land(&args),

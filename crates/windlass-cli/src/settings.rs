@@ -31,6 +31,11 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Choice(&["pause", "deny"]),
         doc: "When nobody is there to answer; the default is pause, and deny where CI is set.",
     },
+    Key {
+        name: "ask_expiry_hours",
+        kind: Kind::Number,
+        doc: "How long an ask that nobody was there for can be answered, in hours; the default is for ever.",
+    },
     Key { name: "max_budget_usd", kind: Kind::Limit, doc: "Most money a run may spend, in US dollars." },
     Key { name: "max_steps", kind: Kind::Limit, doc: "Most model calls of a run." },
     Key { name: "max_tokens", kind: Kind::Limit, doc: "Most tokens of a run." },

@@ -65,6 +65,14 @@ impl View {
         }
     }
 
+    /// A word beside the events, for people.
+    pub(crate) fn say(&mut self, text: &str) {
+        if let Self::Text(view) = self {
+            view.hush();
+            crate::out::say!("{}", crate::safe::one_line(text));
+        }
+    }
+
     /// Everything was seen.
     pub(crate) fn end(&mut self) {
         match self {

@@ -12,7 +12,7 @@ use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Reques
 use windlass_core::runtime::{Capabilities, Capability, Job, Runtime, RuntimeError, Stop};
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Files, Redactor};
+use windlass_core::workspace::{Files, Opening, Redactor, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
@@ -102,6 +102,32 @@ pub(crate) fn engine(
         .tools(tools)
         .build()?;
     Ok(Wired { engine, store })
+}
+
+/// An engine for what is done to sessions alone: it works nowhere.
+pub(crate) fn bystander() -> Result<Engine, Failure> {
+    let places = windlass_host::config::Places::from_env(|name| std::env::var_os(name))?;
+    let store = Arc::new(SessionLog::new(places.sessions_dir()));
+    let artifacts = store.clone();
+    let engine = Engine::builder()
+        .runtime(Arc::new(Nobody))
+        .store(store)
+        .describe("", env!("CARGO_PKG_VERSION"))
+        .workspaces(Arc::new(Nowhere))
+        .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
+        .clock(Arc::new(SystemClock::new()))
+        .build()?;
+    Ok(engine)
+}
+
+/// No place to work at.
+struct Nowhere;
+
+impl Workspaces for Nowhere {
+    fn open<'a>(&'a self, _: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+        let message = "nothing is run here".to_owned();
+        Box::pin(std::future::ready(Err(WorkspaceError { kind: WorkspaceErrorKind::Isolation, message })))
+    }
 }
 
 /// How workspaces are opened: in place, or as copies in the data folder.

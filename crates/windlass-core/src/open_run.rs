@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::event::EventKind;
+use crate::ask::Ask;
+use crate::event::{Event, EventKind};
 use crate::id::RunId;
 use crate::message::{Message, Origin};
 use crate::outcome::Outcome;
@@ -104,6 +105,67 @@ impl Queue {
     #[must_use]
     pub fn first(&self) -> Option<&Message> {
         self.0.first().map(|waiting| &waiting.prompt)
+    }
+}
+
+/// What a list and whoever goes on has to know of a session, without its messages: a fold that takes little memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Glance {
+    /// Where it works.
+    pub workspace: String,
+    /// The model in use.
+    pub model: Option<String>,
+    /// How its last run was asked for.
+    pub how: Option<Value>,
+    /// The run that has not ended.
+    pub open: Option<OpenRun>,
+    /// What waits for a person.
+    pub asks: Vec<Ask>,
+    /// Prompts that wait.
+    pub queue: Queue,
+    /// The last event.
+    pub last_seq: u64,
+}
+
+impl Glance {
+    /// Takes one more event in.
+    pub fn apply(&mut self, event: &Event) {
+        let Some(seq) = event.order.seq() else { return };
+        self.last_seq = seq;
+        self.queue.apply(seq, &event.kind);
+        if let Some(open) = &mut self.open {
+            open.apply(&event.kind);
+        }
+        match &event.kind {
+            EventKind::SessionOpened { workspace, model, .. } => {
+                self.workspace.clone_from(workspace);
+                self.model.clone_from(model);
+            }
+            EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
+            EventKind::RunStarted { prompt, how } => {
+                self.how.clone_from(how);
+                self.asks.clear();
+                self.open = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), how.clone()));
+            }
+            EventKind::RunFinished { .. } => {
+                self.open = None;
+                self.asks.clear();
+            }
+            EventKind::Asked { ask } => self.asks.push(ask.clone()),
+            EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
+            EventKind::Forked { .. } => self.asks.clear(),
+            _ => {}
+        }
+    }
+
+    /// What it is doing, in a word, when nobody writes it: `waiting` for an answer, `interrupted`, or `idle`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match (&self.open, self.asks.is_empty()) {
+            (None, _) => "idle",
+            (Some(_), false) => "waiting",
+            (Some(_), true) => "interrupted",
+        }
     }
 }
 
