@@ -96,7 +96,7 @@ fn resuming_offers_what_is_open_and_a_prompt_gives_it_up() {
     let output = place.run(&["resume", &session, "--script", &script, "never mind"]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!(place.run(&["answer", ask["id"].as_str().unwrap(), "yes"]).code, 2);
-    assert!(!place.path().join("b.txt").exists());
+    assert!(!place.work().join("b.txt").exists());
 }
 
 #[test]
@@ -104,18 +104,17 @@ fn a_landing_that_waits_is_let_through_or_not_by_the_answer() {
     for (word, lands) in [("yes", true), ("no", false)] {
         let place = Place::new();
         place.write("a.txt", "one\n");
-        place.commit();
         let script = place.script(
             "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \".envrc\", content = \"export A=1\\n\" } }]\n[[step]]\ntext = \"done\"\n",
         );
         let output = place.run(&["run", "--script", &script, "--yes", "make it so"]);
         assert_eq!(output.code, 5, "{}", output.err);
-        assert!(!place.path().join(".envrc").exists());
+        assert!(!place.work().join(".envrc").exists());
         let ask = ask_of(&output.out);
         assert_eq!(ask["about"]["is"], "landing");
         let output = place.run(&["answer", ask["id"].as_str().unwrap(), word]);
         assert_eq!(output.code, if lands { 0 } else { 1 }, "{}", output.err);
-        assert_eq!(place.path().join(".envrc").exists(), lands, "{}", output.err);
+        assert_eq!(place.work().join(".envrc").exists(), lands, "{}", output.err);
         assert_eq!((count(&place, "run_finished"), count(&place, "asked")), (1, 1));
         assert_eq!(count(&place, "kept"), if lands { 1 } else { 2 });
     }
@@ -128,7 +127,7 @@ fn always_is_remembered_also_when_it_is_said_later() {
     let output = place.play(script, &["--approval", "ask"]);
     let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
     assert_eq!(place.run(&["answer", &id, "always"]).code, 0);
-    let again = script.replace("b.txt", "c.txt");
+    let again = script.replace("\"x\"", "\"y\"");
     let output = place.play(&again, &["--approval", "ask"]);
     assert_eq!(output.code, 0, "{}", output.err);
 }
