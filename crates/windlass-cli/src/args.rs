@@ -135,6 +135,9 @@ pub(crate) struct DecodeArgs {
 pub(crate) struct RunArgs {
     /// What to do; `@path` attaches a file; read from standard input when piped
     pub(crate) prompt: Vec<String>,
+    /// Start from this plan: the name of a kept one, `last`, or a file
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) plan: Option<String>,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     #[command(flatten)]
@@ -227,7 +230,7 @@ pub(crate) struct ForkArgs {
 #[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct AgentArgs {
-    /// Take model, vendor, approval and limits from this profile of the settings
+    /// How to work: plan, review, implement, verify, or a profile of the settings
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// The model, as `model` or `vendor/model`

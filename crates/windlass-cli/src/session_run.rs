@@ -14,7 +14,7 @@ use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Role};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
@@ -34,7 +34,7 @@ use crate::safe::json_line;
 use crate::settings::Settings;
 use crate::view::style::first_line;
 use crate::view::{View, ask};
-use crate::{contract, exit, wire};
+use crate::{contract, exit, saved_plan, wire};
 use input::Input;
 use signals::Signals;
 
@@ -43,6 +43,8 @@ pub(crate) struct Desk {
     pub(crate) session: Session,
     pub(crate) root: Arc<Root>,
     places: Places,
+    /// The last words of a run are kept as a plan.
+    plans: bool,
     view: View,
     options: RunOptions,
     /// Lines that are typed while a run is going are words for it.
@@ -128,13 +130,18 @@ impl Desk {
             Which::Named(id) => Open::Resume(session_id(&id)?),
             Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
         };
-        let session = wired.engine.open(which, RunMode::Full).await?;
+        let mode = settings.profile.as_ref().map_or(RunMode::Full, |profile| profile.mode);
+        let session = wired.engine.open(which, mode).await?;
         let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
         let mut budget = settings.budget()?;
         if opening.only_land {
             budget.iterations = Some(1);
         }
-        let terms = contract::terms(&settings, opening.contract)?;
+        let mut terms = contract::terms(&settings, opening.contract)?;
+        if isolated && settings.profile.as_ref().is_some_and(|profile| profile.lands_nothing) {
+            terms.write_paths = Some(Vec::new());
+            terms.allow_no_changes = true;
+        }
         let options = RunOptions {
             isolation: opening.isolation,
             contract: Contract { kept: opening.kept, ordered: opening.only_land, ..terms },
@@ -153,6 +160,7 @@ impl Desk {
             session,
             root,
             places: settings.places,
+            plans: settings.profile.is_some_and(|profile| profile.plans),
             view,
             options,
             steers: false,
@@ -223,6 +231,27 @@ impl Desk {
                 None => self.input.ask("please answer as shown: "),
             }
         }
+    }
+
+    /// Keeps what a planning run ended with.
+    pub(crate) fn keep_plan(&mut self) -> Result<(), Failure> {
+        if !self.plans {
+            return Ok(());
+        }
+        let text = self.session.look(|history| {
+            let last =
+                history.entries().iter().rev().find(|entry| entry.role == Role::Assistant).map(|entry| entry.text());
+            last.unwrap_or_default()
+        });
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let (name, path) = saved_plan::save(&self.places, self.session.id(), &text)?;
+        say!("plan {name} is kept in {}", path.display());
+        say!(
+            "hint: `windlass run --profile implement --plan {name}` carries it out; change the file first if you like"
+        );
+        Ok(())
     }
 
     /// Shows a run until it ends, passes answers on, and what is typed meanwhile.

@@ -71,7 +71,7 @@ pub(crate) fn engine(
             check_price(settings, provider.as_ref(), &model)?;
             let options = NativeOptions {
                 model,
-                system: system_prompt(root.root(), isolated, &validators),
+                system: system_prompt(root.root(), isolated, &validators, settings),
                 sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
                 max_output: settings.max_output(),
             };
@@ -330,7 +330,7 @@ fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
 }
 
 /// The system prompt, with the facts of this place. The same bytes for a whole session.
-fn system_prompt(root: &Path, isolated: bool, validators: &[Arc<dyn Validator>]) -> String {
+fn system_prompt(root: &Path, isolated: bool, validators: &[Arc<dyn Validator>], settings: &Settings) -> String {
     let mut prompt = format!(
         "{}\nFacts:\n- The workspace is {}; paths are relative to it.\n- The system is {}.\n",
         include_str!("system_prompt.md").trim_end(),
@@ -345,6 +345,9 @@ fn system_prompt(root: &Path, isolated: bool, validators: &[Arc<dyn Validator>])
     let blocking: Vec<&str> = validators.iter().filter(|one| one.blocking()).map(|one| one.name()).collect();
     if !blocking.is_empty() {
         prompt.push_str(&format!("- These checks must pass when you are done: {}.\n", blocking.join("; ")));
+    }
+    if let Some(profile) = settings.profile.as_ref().filter(|profile| !profile.prompt.is_empty()) {
+        prompt.push_str(&format!("\n{}\n", profile.prompt));
     }
     prompt
 }

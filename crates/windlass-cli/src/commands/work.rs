@@ -22,6 +22,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::how::{How, over};
 use crate::plan;
+use crate::saved_plan;
 use crate::session_run::{Desk, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id};
 
 /// What a kept run is told to do when nobody says more.
@@ -29,13 +30,22 @@ const GO_ON: &str = "Go on with the task where you stopped.";
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
-    let prompt = plan::prompt(plan::words(&args.prompt)?, &ready.root)?;
+    let words = plan::words(&args.prompt)?;
+    let prompt = match &args.plan {
+        None => plan::prompt(words, &ready.root)?,
+        Some(given) => {
+            let said = (!words.trim().is_empty()).then(|| plan::prompt(words, &ready.root)).transpose()?;
+            saved_plan::with_plan(said, &saved_plan::load(&ready.settings.places, given)?)
+        }
+    };
     let which = match (&args.resume, args.go_on) {
         (Some(session), _) => Which::Named(session.clone()),
         (None, true) => Which::Newest,
         (None, false) => Which::New,
     };
-    let isolation = if args.in_place { Isolation::InPlace } else { Isolation::Isolated };
+    let profile = ready.settings.profile.as_ref();
+    let in_place = args.in_place || (!args.isolated && profile.is_some_and(|profile| profile.in_place));
+    let isolation = if in_place { Isolation::InPlace } else { Isolation::Isolated };
     let opening = Opening {
         agent: &args.agent,
         limits: &args.limits,
@@ -191,6 +201,9 @@ async fn one(ready: Ready, opening: Opening<'_>, prompt: Message) -> Result<Exit
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
     let outcome = desk.run(prompt).await?;
+    if outcome == Some(Outcome::Completed) {
+        desk.keep_plan()?;
+    }
     Ok(finish(outcome.as_ref(), &desk.session, format))
 }
 

@@ -12,6 +12,7 @@ mod isolated;
 mod json_action;
 mod place;
 mod policy;
+mod profiles;
 mod programs;
 mod safe;
 mod sandbox;
