@@ -31,6 +31,8 @@ struct Log {
     disk: Disk,
     file: File,
     path: PathBuf,
+    /// Held by the sync that runs. The system tells a failure once, and then to the right one.
+    syncing: Mutex<()>,
     /// The names of the file and its directory are on disk.
     named: Mutex<bool>,
     /// After a failed sync or repair nobody knows what is on disk: nothing more is written.
@@ -51,7 +53,8 @@ impl Writer {
     pub(super) fn new(disk: Disk, opened: Opened, lease: Lease) -> Self {
         let Opened { file, path, len, fresh } = opened;
         let marks = NewMarks::new(len);
-        let log = Log { disk, file, path, named: Mutex::new(!fresh), broken: Mutex::default() };
+        let (syncing, broken) = (Mutex::default(), Mutex::default());
+        let log = Log { disk, file, path, syncing, named: Mutex::new(!fresh), broken };
         Self { log: Arc::new(log), len, names_begun: !fresh, marks, _lease: lease }
     }
 
@@ -106,6 +109,7 @@ impl Log {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
+        let _one = lock(&self.syncing);
         self.check()?;
         self.disk.sync(&self.file).map_err(|err| self.unsynced(&err))?;
         // The names may be on their way in another thread, and are waited for.
