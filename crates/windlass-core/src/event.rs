@@ -1,6 +1,10 @@
 //! What happened, in the past tense: one versioned enum that feeds the log and every view of it.
 //! Facts are added here, never in a second enum; a change shows in the checked-in schema.
 
+mod line;
+
+pub use self::line::{Line, read_line};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +23,7 @@ use crate::workspace::{FileChange, Landed, ProcessEnd, Terms};
 pub const VERSION: u16 = 1;
 
 /// One fact.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Event {
     /// The version it was written by.
     pub v: u16,
@@ -71,7 +75,8 @@ impl Order {
 
 /// What happened. Durable unless marked live.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
+#[schemars(tag = "kind")]
 pub enum EventKind {
     /// The first line of every log.
     SessionOpened {

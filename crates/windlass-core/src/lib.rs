@@ -27,6 +27,7 @@ pub mod reply;
 pub mod runtime;
 pub mod shell;
 pub mod store;
+mod tagged;
 pub mod tool;
 pub mod transaction;
 pub mod turn;

@@ -282,7 +282,7 @@ impl Engine {
 
     async fn resume(&self, id: SessionId, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
-        let OpenedLog { writer, notices } = parts.store.open_writer(&id, OpenLog::Existing).await?;
+        let OpenedLog { writer, notices, .. } = parts.store.open_writer(&id, OpenLog::Existing).await?;
         let mut history = History::default();
         let mut events = parts.store.read(&id, 1);
         let (mut seen, mut held) = (0, 0);

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use futures_util::StreamExt;
 use proptest::prelude::*;
+use windlass_core::event::Order;
 use windlass_core::id::TraceId;
 use windlass_core::message::Message;
 use windlass_core::store::LogWriter;
@@ -135,7 +136,7 @@ async fn a_second_writer_is_told_who_the_first_is() {
     drop(first);
     assert!(f.open(OpenLog::Existing).await.is_ok());
     // A number left by a dead process holds nothing.
-    std::fs::write(f.log.home(&f.id).join(LOCK), "1\n").unwrap();
+    std::fs::write(f.log.home(&f.id).join(lease::LOCK), "1\n").unwrap();
     assert!(f.open(OpenLog::Existing).await.is_ok());
     f.log.delete(&f.id).await.unwrap();
     assert!(!f.log.home(&f.id).exists());
@@ -328,10 +329,11 @@ async fn an_unusable_directory_is_named() {
 async fn a_failed_sync_is_final_for_the_session() {
     let f = fixture();
     crate::private::create_dir(&f.log.home(&f.id)).unwrap();
-    let lease = lock(&f.log.home(&f.id), &f.id).unwrap();
+    let disk = Disk::default();
+    let lease = lease::take(&disk, &f.log.home(&f.id), &f.id).unwrap();
     // A full device: writing fails as on a full disk, and so does taking back.
     let full = File::options().append(true).open("/dev/full").unwrap();
-    let mut writer = Writer::new(full, f.path(), 0, lease, false);
+    let mut writer = Writer::new(disk, Opened { file: full, path: f.path(), len: 0, fresh: false }, lease);
     let err = writer.append(&event(&f.id, 1), &line(&f.id, 1)).await.unwrap_err();
     assert_eq!(err.kind, StoreErrorKind::Full);
     assert!(err.message.contains("free some space"), "{err}");

@@ -80,7 +80,7 @@ impl SessionStore for MemoryStore {
             }
             drop(sessions);
             let writer = Box::new(Writer { store: self.clone(), session: session.clone() });
-            Ok(OpenedLog { writer, notices: Vec::new() })
+            Ok(OpenedLog { writer, notices: Vec::new(), after_power_cut: false })
         })
     }
 
@@ -139,10 +139,11 @@ impl LogWriter for Writer {
         })
     }
 
-    fn sync(&mut self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>> {
+        let store = self.store.clone();
         Box::pin(async move {
-            *self.store.syncs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            match *self.store.fault.lock().unwrap_or_else(PoisonError::into_inner) {
+            *store.syncs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            match *store.fault.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some(StoreFault::Sync) => Err(StoreError::new(StoreErrorKind::Io, "the disk does not answer")),
                 _ => Ok(()),
             }
