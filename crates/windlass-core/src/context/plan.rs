@@ -72,7 +72,8 @@ fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
         Shrink { before, over: LARGE, keep: KEEP }
     };
     let start = all.rows.first().map_or(1, |row| row.seq);
-    if all.with(start, shrink(WHOLE_STEPS[0]).before, 0) <= room {
+    // It costs nothing, so that it need not gain as much as a summary.
+    if all.with(start, shrink(WHOLE_STEPS[0]).before, 0) <= room + room / 5 {
         return Compaction { kept_from: start, shrunk: Some(shrink(WHOLE_STEPS[0])), ..Compaction::default() };
     }
     let summary = summary_room(room);
