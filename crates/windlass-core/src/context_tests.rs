@@ -238,6 +238,20 @@ fn words_of_a_person_that_do_not_fit_are_shortened_the_oldest_first() {
 }
 
 #[test]
+fn a_list_never_begins_with_an_answer() {
+    let mut live = Live::default();
+    live.prompt("go".into());
+    live.step("one".into());
+    live.step("two".into());
+    // A line that leaves out even the first prompt, and says nothing in its place.
+    let clipped = Some(Clip { before: 99, keep: 0, first: 0 });
+    let kept_from = live.history.entries()[3].seq();
+    live.emit(EventKind::Compacted { compaction: Compaction { kept_from, clipped, ..Compaction::default() } });
+    let roles: Vec<Role> = live.messages().iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool]);
+}
+
+#[test]
 fn a_stub_says_where_the_rest_is_and_cuts_no_character() {
     let artifact = Some(ArtifactRef { id: ArtifactId::nth(1, 2), bytes: 9 });
     let text = "ü".repeat(4_000);
