@@ -2,12 +2,14 @@
 
 mod attacks;
 mod config;
+mod context;
 mod debug;
 mod demo;
 mod doctor;
 mod kept;
 mod models;
 mod policy;
+mod prompt;
 mod replay;
 mod sandbox;
 mod sessions;
@@ -39,6 +41,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Redo(args) => undo::redo(&args.how),
         Command::Replay(args) => replay::run(&args),
         Command::Sessions(command) => sessions::run(command),
+        Command::Prompt(args) => prompt::run(&args),
+        Command::Context(args) => context::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),
         Command::Doctor(args) => doctor::run(&args),

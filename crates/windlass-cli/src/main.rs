@@ -6,6 +6,7 @@ mod commands;
 mod contract;
 mod exit;
 mod failure;
+mod layers;
 mod out;
 mod plan;
 mod programs;

@@ -31,6 +31,7 @@ use windlass_providers::{
 
 use crate::exit;
 use crate::failure::Failure;
+use crate::layers::{Inputs, Prompt};
 use crate::plan::ModelPlan;
 use crate::settings::Settings;
 use crate::{programs, sandboxing};
@@ -46,8 +47,8 @@ pub(crate) struct Wired {
 
 /// Who does the work.
 pub(crate) enum Agent<'a> {
-    /// The built-in agent on a model, with the schema of its answer.
-    Model(&'a ModelPlan, Option<&'a str>),
+    /// The built-in agent on a model, with the schema of its answer and the directory where it begins.
+    Model(&'a ModelPlan, Option<&'a str>, Option<&'a Path>),
     /// Nobody: what is there already is judged.
     Nobody,
 }
@@ -66,14 +67,25 @@ pub(crate) fn engine(
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let runtime: Arc<dyn Runtime> = match agent {
         Agent::Nobody => Arc::new(Nobody),
-        Agent::Model(plan, schema) => {
+        Agent::Model(plan, schema, cd) => {
             let (provider, model) = provider(settings, plan, &credentials)?;
             check_price(settings, provider.as_ref(), &model)?;
+            let redactor = redactor_of(&credentials);
+            let inputs = Inputs {
+                settings,
+                root: &root,
+                cd: *cd,
+                isolated,
+                validators: &validators,
+                redactor: redactor.as_ref(),
+            };
+            let prompt = Prompt::of(&inputs);
             let options = NativeOptions {
                 model,
-                system: system_prompt(root.root(), isolated, &validators),
+                system: prompt.system(),
                 sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
                 max_output: settings.max_output(),
+                instructions: prompt.instructions,
             };
             Arc::new(NativeRuntime::new(provider, clock.clone(), options))
         }
@@ -303,28 +315,8 @@ fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
     Ok(schema)
 }
 
-/// The system prompt, with the facts of this place. The same bytes for a whole session.
-fn system_prompt(root: &Path, isolated: bool, validators: &[Arc<dyn Validator>]) -> String {
-    let mut prompt = format!(
-        "{}\nFacts:\n- The workspace is {}; paths are relative to it.\n- The system is {}.\n",
-        include_str!("system_prompt.md").trim_end(),
-        root.display(),
-        std::env::consts::OS,
-    );
-    if isolated {
-        prompt.push_str(
-            "- You work on a private copy of the workspace; it reaches the user as a whole when you are done.\n",
-        );
-    }
-    let blocking: Vec<&str> = validators.iter().filter(|one| one.blocking()).map(|one| one.name()).collect();
-    if !blocking.is_empty() {
-        prompt.push_str(&format!("- These checks must pass when you are done: {}.\n", blocking.join("; ")));
-    }
-    prompt
-}
-
 /// The price from the configuration, when it has one for this model.
-fn price(settings: &Settings, model: &str) -> Option<Price> {
+pub(crate) fn price(settings: &Settings, model: &str) -> Option<Price> {
     let rate = |what: &str| {
         settings.layers.number(&Settings::named("prices", model, what)).map(|usd| (usd * 1_000_000.0).max(0.0) as u64)
     };
