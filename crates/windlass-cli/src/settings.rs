@@ -102,6 +102,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "prices.*.cache_read", kind: Kind::Number, doc: "The same for input from a cache." },
     Key { name: "prices.*.cache_write", kind: Kind::Number, doc: "The same for input written to a cache." },
     Key {
+        name: "models.*.context_window",
+        kind: Kind::Integer,
+        doc: "Tokens a model reads and writes together, where that is not known or is to be less.",
+    },
+    Key {
         name: "models.*.tools",
         kind: Kind::Boolean,
         doc: "Whether a model can call tools; without, it acts through JSON in its text.",

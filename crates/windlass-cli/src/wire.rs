@@ -329,6 +329,12 @@ pub(crate) fn price(settings: &Settings, model: &str) -> Option<Price> {
     })
 }
 
+/// The window from the configuration, when it has one for this model.
+pub(crate) fn window(settings: &Settings, model: &str) -> Option<u64> {
+    let tokens = settings.layers.number(&Settings::named("models", model, "context_window"))?;
+    Some(tokens.max(0.0) as u64).filter(|tokens| *tokens > 0)
+}
+
 /// An explicit cost limit that could not bind is a mistake, not a comfort.
 fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Result<(), Failure> {
     if settings.explicit_cost_limit() && provider.facts(model).price.is_none() {
@@ -347,7 +353,8 @@ fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Res
 fn configured(settings: &Settings, inner: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
     let tools = settings.layers.boolean(&Settings::named("models", model, "tools"));
     // Around every provider: whether a model can call tools may be known only after its server was asked.
-    Arc::new(JsonActions::new(Arc::new(Configured { inner, price: price(settings, model), tools })))
+    let (price, window) = (price(settings, model), window(settings, model));
+    Arc::new(JsonActions::new(Arc::new(Configured { inner, price, tools, window })))
 }
 
 /// A provider whose facts the configuration knows better.
@@ -355,11 +362,17 @@ struct Configured {
     inner: Arc<dyn Provider>,
     price: Option<Price>,
     tools: Option<bool>,
+    window: Option<u64>,
 }
 
 impl Configured {
     fn better(&self, facts: ModelFacts) -> ModelFacts {
-        ModelFacts { price: self.price.or(facts.price), tools: self.tools.unwrap_or(facts.tools), ..facts }
+        ModelFacts {
+            price: self.price.or(facts.price),
+            tools: self.tools.unwrap_or(facts.tools),
+            context_window: self.window.or(facts.context_window),
+            ..facts
+        }
     }
 }
 

@@ -256,5 +256,6 @@ fn facts(settings: &Settings, model: &str) -> ModelFacts {
     let mut facts =
         named.into_iter().chain(vendors).find_map(|vendor| models::lookup(vendor, model)).unwrap_or_default();
     facts.price = wire::price(settings, model).or(facts.price);
+    facts.context_window = wire::window(settings, model).or(facts.context_window);
     facts
 }

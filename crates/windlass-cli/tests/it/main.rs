@@ -4,6 +4,7 @@
 mod attacks;
 mod cassette;
 mod codes;
+mod context;
 mod differential;
 mod faults;
 mod help;
