@@ -1,5 +1,6 @@
 //! Exactly what was typed. What it means is decided in `plan` and `settings`.
 
+mod context;
 mod landing;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
     ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
 };
@@ -48,6 +50,10 @@ pub(crate) enum Command {
     /// List, show, export and delete sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Print what the model is told before the first message, or list the layers of it
+    Prompt(PromptArgs),
+    /// Show what fills the model's window in a session, and what a step costs
+    Context(ContextArgs),
     /// Watch the engine do a real task on a scripted model: no key, no network
     Demo(DemoArgs),
     /// Run any program in the kernel sandbox that holds the commands of a run

@@ -3,6 +3,7 @@
 mod answer;
 mod attacks;
 mod config;
+mod context;
 mod debug;
 mod demo;
 mod doctor;
@@ -10,6 +11,7 @@ mod fork;
 mod kept;
 mod models;
 mod policy;
+mod prompt;
 mod replay;
 mod sandbox;
 mod sessions;
@@ -43,6 +45,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Redo(args) => undo::redo(&args.how),
         Command::Replay(args) => replay::run(&args),
         Command::Sessions(command) => sessions::run(command),
+        Command::Prompt(args) => prompt::run(&args),
+        Command::Context(args) => context::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),
         Command::Doctor(args) => doctor::run(&args),

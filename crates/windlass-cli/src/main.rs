@@ -7,6 +7,7 @@ mod contract;
 mod exit;
 mod failure;
 mod how;
+mod layers;
 mod out;
 mod plan;
 mod profile;

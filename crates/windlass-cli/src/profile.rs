@@ -144,7 +144,7 @@ impl Profile {
         if let Some(tools) = layers.texts(&key("tools")) {
             profile.tools = Some(tools.to_vec());
         }
-        if let Some(prompt) = layers.text(&key("prompt")) {
+        if let Some(prompt) = layers.text(&key("instructions")) {
             profile.prompt = prompt.trim().to_owned();
         }
         Ok(profile)

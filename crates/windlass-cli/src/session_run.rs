@@ -121,7 +121,9 @@ impl Desk {
         contract::fits(opening.contract, isolated)?;
         // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
         let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
-        let agent = plan.as_ref().map_or(wire::Agent::Nobody, |plan| wire::Agent::Model(plan, schema));
+        let agent = plan
+            .as_ref()
+            .map_or(wire::Agent::Nobody, |plan| wire::Agent::Model(plan, schema, opening.agent.cd.as_deref()));
         let redactor = || wire::redactor(&settings);
         let validators = contract::validators(&settings, opening.contract, &root, redactor, isolated)?;
         let wired = wire::engine(&settings, &agent, root.clone(), default_mode, tools, validators)?;

@@ -47,6 +47,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "thinking_tokens", kind: Kind::Integer, doc: "Tokens the model may think before it answers." },
     Key { name: "max_output", kind: Kind::Integer, doc: "Most tokens of one answer." },
     Key { name: "stop", kind: Kind::Texts, doc: "Texts that end an answer." },
+    Key {
+        name: "instructions",
+        kind: Kind::Text,
+        doc: "Words of your own that the model gets behind the instruction files; most useful in a profile.",
+    },
     Key { name: "rules.allow", kind: Kind::Texts, doc: "Calls that need no approval, as `tool(pattern)`." },
     Key { name: "rules.ask", kind: Kind::Texts, doc: "Calls that always need approval." },
     Key { name: "rules.deny", kind: Kind::Texts, doc: "Calls that are forbidden; `tool` alone hides the tool." },
@@ -103,6 +108,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "prices.*.cache_read", kind: Kind::Number, doc: "The same for input from a cache." },
     Key { name: "prices.*.cache_write", kind: Kind::Number, doc: "The same for input written to a cache." },
     Key {
+        name: "models.*.context_window",
+        kind: Kind::Integer,
+        doc: "Tokens a model reads and writes together, where that is not known or is to be less.",
+    },
+    Key {
         name: "models.*.tools",
         kind: Kind::Boolean,
         doc: "Whether a model can call tools; without, it acts through JSON in its text.",
@@ -122,9 +132,9 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "What kind of work a run of the profile is; full without it.",
     },
     Key { name: "profiles.*.tools", kind: Kind::Texts, doc: "The only tools of the profile, as globs; all without." },
-    Key { name: "profiles.*.prompt", kind: Kind::Text, doc: "What the model is told in a run of the profile." },
     Key { name: "profiles.*.reasoning_effort", kind: Kind::Text, doc: "The same for `reasoning_effort`." },
     Key { name: "profiles.*.temperature", kind: Kind::Number, doc: "The same for `temperature`." },
+    Key { name: "profiles.*.instructions", kind: Kind::Text, doc: "What the model is told in a run of the profile." },
     Key { name: "profiles.*.max_budget_usd", kind: Kind::Limit, doc: "The same for `max_budget_usd`." },
     Key { name: "profiles.*.max_steps", kind: Kind::Limit, doc: "The same for `max_steps`." },
     Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
@@ -338,7 +348,7 @@ impl Settings {
         for key in KEYS.iter().filter_map(|key| key.name.strip_prefix("profiles.*.")) {
             let meant = match key {
                 // What these say is the profile itself.
-                "mode" | "tools" | "prompt" => continue,
+                "mode" | "tools" | "instructions" => continue,
                 "sandbox" => "sandbox.level",
                 key => key,
             };

@@ -1,6 +1,7 @@
 //! What a person or a program sees of a run: three views of the same events. A view decides nothing.
 
 pub(crate) mod ask;
+pub(crate) mod context;
 pub(crate) mod json;
 mod landing;
 mod progress;

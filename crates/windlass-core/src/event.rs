@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::ask::{Answer, Ask};
 use crate::budget::{Budget, Limit, Spent, Usage};
 use crate::clock::Timestamp;
+use crate::context::{Compaction, Instruction};
 use crate::gate::Verdict;
 use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
@@ -333,12 +334,18 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         swaps: Vec<Swap>,
     },
-    /// Older messages were replaced by a summary.
+    /// Older messages made room. They stay in the log.
     Compacted {
-        /// The first event that stays as it was.
-        kept_from: u64,
-        /// What stands for the rest.
-        summary: String,
+        /// Which, and how.
+        #[serde(flatten)]
+        compaction: Compaction,
+    },
+    /// What the model is told beside the messages: said once, and again when it is not what it was.
+    Instructed {
+        /// The instruction files, in the order they are told.
+        files: Vec<Instruction>,
+        /// Facts of the moment the session was opened, as the model is told them in every run.
+        opening: String,
     },
     /// Another model goes on.
     ModelSwitched {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::ask::{About, Answer, Ask};
 use crate::budget::Spent;
+use crate::context::{Cause, Compaction, Facts, How, by_the_log, compacted};
 use crate::event::{Event, EventKind};
 use crate::id::{AskId, CallId};
 use crate::message::{Message, Part, ToolCall, ToolResult};
@@ -20,16 +21,47 @@ pub struct Entry(Arc<Inner>);
 
 struct Inner {
     message: Message,
+    seq: u64,
+    summary: bool,
     bytes: usize,
     wire: WireSlot,
 }
 
 impl Entry {
-    /// Wraps a message.
+    /// Wraps a message that is in no log.
     #[must_use]
     pub fn new(message: Message) -> Self {
+        Self::at(0, message)
+    }
+
+    /// Wraps the message of an event. Results have the number of the answer that asked for them: they are one step, and
+    /// nothing that goes by the number can part them.
+    #[must_use]
+    pub fn at(seq: u64, message: Message) -> Self {
+        Self::with(seq, message, false)
+    }
+
+    /// Wraps what stands for all messages up to an event.
+    #[must_use]
+    pub fn summary(seq: u64, message: Message) -> Self {
+        Self::with(seq, message, true)
+    }
+
+    fn with(seq: u64, message: Message, summary: bool) -> Self {
         let bytes = weigh(&message);
-        Self(Arc::new(Inner { message, bytes, wire: WireSlot::default() }))
+        Self(Arc::new(Inner { message, seq, summary, bytes, wire: WireSlot::default() }))
+    }
+
+    /// The event that made it.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.0.seq
+    }
+
+    /// Whether it stands for other messages.
+    #[must_use]
+    pub fn is_summary(&self) -> bool {
+        self.0.summary
     }
 
     /// About how many bytes it takes on a wire, for counting tokens.
@@ -110,6 +142,13 @@ pub struct History {
     entries: Arc<Vec<Entry>>,
     /// Calls of the last assistant message, in order.
     open: Vec<OpenCall>,
+    /// The event of that message.
+    open_seq: u64,
+    /// Bytes of all messages together.
+    held: usize,
+    /// What they took when no room could be made.
+    stuck_at: usize,
+    facts: Facts,
     asks: Vec<Ask>,
     queue: Queue,
     run: Option<OpenRun>,
@@ -134,6 +173,7 @@ impl History {
         if let Some(run) = &mut self.run {
             run.apply(&event.kind);
         }
+        self.facts.apply(event);
         match &event.kind {
             EventKind::SessionOpened { model, workspace, .. } => {
                 self.model.clone_from(model);
@@ -146,13 +186,14 @@ impl History {
                 self.run = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), how.clone()));
                 self.runs += 1;
                 self.run_spent = Spent::default();
-                self.push(prompt.clone());
+                self.push(seq, prompt.clone());
             }
             EventKind::Said { message } => {
                 self.close_open("the session went on before it had a result");
                 self.open = message.calls().map(OpenCall::new).collect();
+                self.open_seq = seq;
                 if !message.parts.is_empty() {
-                    self.push(message.clone());
+                    self.push(seq, message.clone());
                 }
             }
             EventKind::CallStarted { call, .. } => {
@@ -185,6 +226,7 @@ impl History {
             // What was asked there is answered there.
             EventKind::Forked { .. } => self.asks.clear(),
             EventKind::SessionClosed {} => self.ended = true,
+            EventKind::Compacted { compaction } => self.compact(compaction),
             _ => {}
         }
     }
@@ -337,11 +379,61 @@ impl History {
             return;
         }
         let results = self.open.drain(..).map(|open| open.settle(why)).collect();
-        self.push(Message::results(results));
+        self.push(self.open_seq, Message::results(results));
     }
 
-    fn push(&mut self, message: Message) {
-        Arc::make_mut(&mut self.entries).push(Entry::new(message));
+    fn push(&mut self, seq: u64, message: Message) {
+        let entry = Entry::at(seq, message);
+        self.held += entry.bytes();
+        Arc::make_mut(&mut self.entries).push(entry);
+    }
+}
+
+/// Making room.
+impl History {
+    /// What was done, by the log.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// About how many bytes the messages take.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Makes room without asking anybody: what is to be logged, so that folding the log comes to the same; `None` when
+    /// nothing is gained. Not while calls are open.
+    #[must_use]
+    pub fn compaction(&self, how: How, room: usize) -> Option<Compaction> {
+        if !self.open.is_empty() {
+            return None;
+        }
+        by_the_log(&self.entries, &self.facts, how, room)
+    }
+
+    /// While a long log is folded: once the messages take more than `most` bytes, the oldest give way until they take
+    /// half of that. Nothing is logged here: whoever writes the log then says so with [`History::compaction`].
+    pub fn bound(&mut self, most: usize) -> bool {
+        // Where nothing could be gained, it is tried again only once there is a good deal more.
+        if self.held <= most.max(self.stuck_at + self.stuck_at / 8) {
+            return false;
+        }
+        let Some(compaction) = self.compaction(How::Fit(Cause::Memory), most / 2) else {
+            self.stuck_at = self.held;
+            return false;
+        };
+        self.compact(&compaction);
+        self.stuck_at = 0;
+        true
+    }
+
+    fn compact(&mut self, compaction: &Compaction) {
+        let open = (!self.open.is_empty()).then_some(self.open_seq);
+        let entries = compacted(&self.entries, compaction, open);
+        self.held = entries.iter().map(Entry::bytes).sum();
+        self.entries = Arc::new(entries);
     }
 }
 

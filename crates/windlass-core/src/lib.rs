@@ -1,7 +1,8 @@
 //! The words everyone shares, the ports, and every decision that needs no IO.
 //!
 //! A tour, in the order of one run:
-//! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former.
+//! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former,
+//! [`context`] what of it a model still gets when it no longer fits.
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
@@ -13,6 +14,7 @@
 pub mod ask;
 pub mod budget;
 pub mod clock;
+pub mod context;
 pub mod deeds;
 pub mod event;
 pub mod gate;

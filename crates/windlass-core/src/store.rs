@@ -28,14 +28,6 @@ pub trait SessionStore: Send + Sync {
     }
     /// All sessions, newest first.
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>>;
-    /// Gives one session the stored results of another as well.
-    fn share_artifacts<'a>(
-        &'a self,
-        _from: &'a SessionId,
-        _to: &'a SessionId,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
     /// Removes a session and what belongs to it.
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>>;
     /// Lets one session read the artifacts that another has now, for as long as it lives itself. A store without

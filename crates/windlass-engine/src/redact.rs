@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::context::Compaction;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::ArtifactId;
 use windlass_core::message::{ArtifactRef, Message, Part, ToolCall};
@@ -60,7 +61,8 @@ pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
         | EventKind::Noted { text }
         | EventKind::Waited { reason: text, .. }
         | EventKind::PatchProposed { summary: text, .. }
-        | EventKind::Compacted { summary: text, .. }
+        | EventKind::Compacted { compaction: Compaction { summary: text, .. } }
+        | EventKind::Instructed { opening: text, .. }
         | EventKind::FailedOver { reason: text, .. }
         | EventKind::Warned { text, .. } => clean.text(text),
         // Numbers, names and paths; and live facts, which are cleaned as they are shown.

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::budget::Budget;
 use windlass_core::clock::{Clock, Timestamp};
+use windlass_core::context::Facts;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::history::Entry;
 use windlass_core::id::{AskId, CallId, RunId};
@@ -326,5 +327,9 @@ impl Outlet for RunOutlet {
 
     fn history(&self) -> Arc<Vec<Entry>> {
         self.log.entries()
+    }
+
+    fn facts(&self) -> Facts {
+        self.log.with_history(|history| history.facts().clone())
     }
 }

@@ -23,6 +23,7 @@ use crate::failure::Failure;
 use crate::out;
 use crate::safe::{json_line, message, one_line};
 use crate::session_run::session_id;
+use crate::view::context::made_room;
 use crate::view::style::first_line;
 use crate::view::text::{describe, explain};
 
@@ -177,6 +178,10 @@ fn line(event: &Event) -> Option<String> {
         },
         EventKind::Answered { ask, answer, by } => format!("answered {ask} by {by}: {answer:?}"),
         EventKind::Denied { reason, .. } => format!("  denied: {reason}"),
+        EventKind::Compacted { compaction } => made_room(compaction),
+        EventKind::Instructed { files, .. } if !files.is_empty() => {
+            format!("instructed by {}", named(&files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()))
+        }
         EventKind::Waited { reason, ms, .. } => format!("waited {ms} ms: {reason}"),
         EventKind::Warned { text, .. } => format!("warning: {text}"),
         EventKind::RunFinished { outcome, totals, ms, .. } => {

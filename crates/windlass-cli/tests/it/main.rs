@@ -5,6 +5,7 @@ mod answers;
 mod attacks;
 mod cassette;
 mod codes;
+mod context;
 mod differential;
 mod faults;
 mod help;

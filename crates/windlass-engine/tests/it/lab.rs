@@ -14,7 +14,9 @@ use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
 use windlass_core::validator::Validator;
 use windlass_engine::testing::{FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider};
-use windlass_engine::{Engine, EngineBuilder, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions, Session};
+use windlass_engine::{
+    Engine, EngineBuilder, Instructions, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions, Session,
+};
 
 pub(crate) struct Lab {
     pub(crate) provider: ScriptedProvider,
@@ -28,6 +30,7 @@ pub(crate) struct Lab {
     pub(crate) workspaces: MemoryWorkspaces,
     pub(crate) schema: Option<Value>,
     pub(crate) model: &'static str,
+    pub(crate) instructions: Instructions,
 }
 
 /// What ran, in the order it began and ended.
@@ -47,6 +50,7 @@ impl Lab {
             workspaces: MemoryWorkspaces::default(),
             schema: None,
             model: "m",
+            instructions: Instructions::default(),
         }
     }
 
@@ -57,7 +61,8 @@ impl Lab {
     pub(crate) fn builder(&self) -> EngineBuilder {
         let sampling = Sampling { output_schema: self.schema.clone(), ..Sampling::default() };
         let (model, system) = (self.model.to_owned(), "be good".to_owned());
-        let options = NativeOptions { model, system, sampling, ..NativeOptions::default() };
+        let instructions = self.instructions.clone();
+        let options = NativeOptions { model, system, sampling, instructions, ..NativeOptions::default() };
         let native = NativeRuntime::new(Arc::new(self.provider.clone()), Arc::new(self.clock.clone()), options);
         let artifacts = MemoryArtifacts::default();
         let mut builder = Engine::builder()
