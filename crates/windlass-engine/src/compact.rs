@@ -140,3 +140,7 @@ impl Writer<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "compact_tests.rs"]
+mod tests;
