@@ -307,6 +307,7 @@ enum Next {
     Begin,
     Finish(usize),
     Nudge,
+    Steer,
     End,
     Compact(u8, usize),
     Hostile(u64, bool, u64),
@@ -319,6 +320,7 @@ fn any_next() -> impl Strategy<Value = Next> {
         4 => Just(Next::Begin),
         9 => prop_oneof![2 => 0_usize..100, 2 => 2_000_usize..9_000].prop_map(Next::Finish),
         1 => Just(Next::Nudge),
+        1 => Just(Next::Steer),
         1 => Just(Next::End),
         2 => (0_u8..4, prop_oneof![Just(0_usize), 1_000_usize..40_000]).prop_map(|(how, room)| Next::Compact(how, room)),
         1 => (0_u64..200, any::<bool>(), 0_u64..4_000).prop_map(|(from, said, keep)| Next::Hostile(from, said, keep)),
@@ -334,6 +336,10 @@ fn act(live: &mut Live, next: Next, n: usize) {
         Next::Nudge => {
             live.open.clear();
             live.emit(EventKind::Said { message: Message::internal("go on") });
+        }
+        Next::Steer => {
+            live.open.clear();
+            live.emit(EventKind::Said { message: Message::user(format!("steering {n}")) });
         }
         Next::End => live.end(),
         Next::Compact(how, room) => {
@@ -365,7 +371,11 @@ fn words_are_there(live: &Live) -> Result<(), TestCaseError> {
     });
     let clips: Vec<(u64, Clip)> = clips.collect();
     for event in &live.log {
-        let EventKind::RunStarted { prompt, .. } = &event.kind else { continue };
+        let prompt = match &event.kind {
+            EventKind::RunStarted { prompt, .. } => prompt,
+            EventKind::Said { message } if message.origin == Origin::Person => message,
+            _ => continue,
+        };
         let (seq, text) = (event.order.seq().unwrap_or(0), prompt.text());
         let now = entries.iter().find(|entry| entry.seq() == seq && is_words(entry));
         let may_be_short = clips.iter().any(|(at, how)| *at > seq && seq < how.before);

@@ -17,6 +17,8 @@ use windlass_core::tool::ToolSet;
 
 /// The most of a record that a model reads for a summary, in bytes.
 const MAX_RECORD: usize = 256 << 10;
+/// The least it is worth asking with.
+const LEAST_RECORD: usize = 16 << 10;
 /// The most a model writes for one, in tokens; reasoning counts.
 const MAX_OUTPUT: u64 = 8_192;
 /// The most it may send, in bytes; what is of use is far less.
@@ -46,9 +48,12 @@ pub(crate) async fn compact(
     if !dropped.is_empty() {
         let facts = outlet.facts();
         let sections = match writer {
-            Some(writer) => writer.sections(outlet, &before, &facts).await?,
+            Some(writer) => writer.sections(outlet, &before, &facts, room).await?,
             None => Sections::of(&facts),
         };
+        if writer.is_some_and(|writer| writer.cancel.is_cancelled()) {
+            return Ok(false);
+        }
         compaction.summary = write(&sections, &facts, &compaction.left_out, room);
     }
     outlet.emit(EventKind::Compacted { compaction }).await?;
@@ -56,9 +61,16 @@ pub(crate) async fn compact(
 }
 
 impl Writer<'_> {
-    async fn sections(&self, outlet: &dyn Outlet, before: &[Entry], facts: &Facts) -> Result<Sections, StoreError> {
-        match self.ask(before).await? {
+    async fn sections(
+        &self,
+        outlet: &dyn Outlet,
+        before: &[Entry],
+        facts: &Facts,
+        room: usize,
+    ) -> Result<Sections, StoreError> {
+        match self.ask(before, room).await? {
             Ok(sections) => Ok(sections),
+            Err(_) if self.cancel.is_cancelled() => Ok(Sections::default()),
             Err(why) => {
                 let text = format!("the model wrote no summary ({why}), so the log alone stands for what was left out");
                 outlet.emit(EventKind::Warned { code: "summary_not_written".into(), text }).await?;
@@ -68,8 +80,10 @@ impl Writer<'_> {
     }
 
     /// One model call, booked like any other; why there is nothing of use in the second error.
-    async fn ask(&self, before: &[Entry]) -> Result<Result<Sections, String>, StoreError> {
-        let fits = self.facts.context_window.map_or(usize::MAX, |window| self.estimator.bytes(window / 2));
+    async fn ask(&self, before: &[Entry], room: usize) -> Result<Result<Sections, String>, StoreError> {
+        // Where the window is not known, what is to be left of the messages is the best guess of what fits.
+        let window = self.facts.context_window.map(|window| self.estimator.bytes(window / 2));
+        let fits = window.unwrap_or_else(|| room.max(LEAST_RECORD));
         // As one message in words: it fits whatever the window is, and no vendor misses the tools of old calls.
         let record = transcript(before, MAX_RECORD.min(fits.saturating_sub(TASK.len())));
         let history = [Entry::new(Message::internal(format!("The record:\n\n{record}\n\nWrite the summary now.")))];
@@ -126,3 +140,7 @@ impl Writer<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "compact_tests.rs"]
+mod tests;

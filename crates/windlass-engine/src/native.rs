@@ -169,12 +169,12 @@ impl NativeRuntime {
     /// the server has the last word.
     async fn fit(&self, course: &mut Course<'_>) -> Result<(), StoreError> {
         let Some(window) = course.facts.context_window else { return Ok(()) };
-        let limit = window - reserve(window);
-        let bytes = course.meter.bytes(&course.job.outlet.history());
-        if course.meter.estimator.tokens(bytes) <= limit {
+        let meter = &mut course.meter;
+        let held = meter.bytes(&course.job.outlet.history()) - meter.base;
+        let room = room(window, &meter.estimator, meter.base);
+        if held <= room {
             return Ok(());
         }
-        let room = course.meter.estimator.bytes(limit).saturating_sub(course.meter.base);
         // A good deal less than would fit, so that the next steps need not do it again.
         self.make_room(course, How::Fit(Cause::Window), room / 8 * 5).await?;
         Ok(())
@@ -265,11 +265,16 @@ impl Runtime for NativeRuntime {
             let (facts, estimator) = (self.probed.get().unwrap_or(&self.facts), Estimator::default());
             let held: usize = job.outlet.history().iter().map(Entry::bytes).sum();
             let base = self.options.system.len() + tool_bytes(job.tools);
-            let fits =
-                facts.context_window.map(|window| estimator.bytes(window - reserve(window)).saturating_sub(base));
+            let fits = facts.context_window.map(|window| room(window, &estimator, base));
             let room = fits.map_or(held, |fits| fits.min(held)) / 4;
             let writer = self.writer(facts, estimator, job.account, &job.cancel);
             Ok(compact(job.outlet, Some(&writer), job.how, room).await?)
         })
     }
+}
+
+/// Bytes of messages that leave the reserve of a window free. In a small window that prompt and tools nearly fill they
+/// get a quarter of it all the same: without any messages nothing would ever be done.
+fn room(window: u64, estimator: &Estimator, base: usize) -> usize {
+    estimator.bytes(window - reserve(window)).saturating_sub(base).max(estimator.bytes(window / 4))
 }

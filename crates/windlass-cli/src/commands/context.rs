@@ -122,7 +122,9 @@ impl View {
         rows.push(("tools".into(), described.sum()));
         rows.extend(messages(&read.history.entries()));
         let model = read.history.model().unwrap_or_default().to_owned();
-        let facts = facts(settings, &model);
+        let mut facts = facts(settings, &model);
+        // What cost nothing is free, whatever the table knows.
+        facts.price = facts.price.or_else(|| (read.last?.1? == 0).then_some(Price::FREE));
         Ok(Self { rows, read, model, facts })
     }
 

@@ -82,7 +82,7 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
     }
     for skipped in &prompt.skipped {
         let (path, why) = (one_line(&skipped.path), one_line(&skipped.why));
-        text.push_str(&format!("{:<12} not all of {path}: {why}\n", whose(skipped.whose)));
+        text.push_str(&format!("left out     {path} ({}): {why}\n", whose(skipped.whose)));
     }
     Ok(text)
 }

@@ -57,7 +57,10 @@ fn every_layer_is_listed_with_its_size_and_what_was_left_out() {
         rows.iter().filter_map(|row| Some((row["file"].as_str()?, row["skipped"].as_str()?))).collect();
     assert_eq!(skipped, [("sub/.cursorrules", "it is not UTF-8 text"), ("CLAUDE.md", "AGENTS.md counts instead")]);
     let text = place.run(&["prompt", "--layers", "-C", &deep]).out;
-    assert!(text.contains("about") && text.contains("not all of CLAUDE.md: AGENTS.md counts instead"), "{text}");
+    assert!(
+        text.contains("about") && text.contains("left out     CLAUDE.md (project): AGENTS.md counts instead"),
+        "{text}"
+    );
 }
 
 #[test]
