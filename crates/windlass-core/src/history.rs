@@ -104,10 +104,41 @@ pub struct History {
 }
 
 impl History {
+    /// Whether events of a kind, by its name in the log, change anything here but the last number.
+    #[must_use]
+    pub fn needs(kind: &str) -> bool {
+        matches!(
+            kind,
+            "session_opened"
+                | "model_switched"
+                | "run_started"
+                | "said"
+                | "call_started"
+                | "call_finished"
+                | "asked"
+                | "answered"
+                | "noted"
+                | "spent"
+                | "run_finished"
+                | "session_closed"
+        )
+    }
+
+    /// Takes one durable event of a kind that is not needed.
+    pub fn pass(&mut self, seq: u64) {
+        self.last_seq = seq;
+    }
+
     /// Takes one durable event. Live ones change nothing.
     pub fn apply(&mut self, event: &Event) {
-        let Some(seq) = event.order.seq() else { return };
-        self.last_seq = seq;
+        if let Some(seq) = event.order.seq() {
+            self.last_seq = seq;
+            self.fold(event);
+        }
+    }
+
+    /// False for a kind that changes nothing.
+    fn fold(&mut self, event: &Event) -> bool {
         match &event.kind {
             EventKind::SessionOpened { model, workspace, .. } => {
                 self.model.clone_from(model);
@@ -152,8 +183,9 @@ impl History {
                 self.asks.clear();
             }
             EventKind::SessionClosed {} => self.ended = true,
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     /// The messages, every call paired. Shared: drop it before the next `apply`, or the list is copied.

@@ -145,3 +145,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_kind_that_changes_the_fold_is_named_as_needed() {
+    for line in include_str!("../tests/events.jsonl").lines() {
+        let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+        let json: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let kind = json["kind"].as_str().unwrap_or_default();
+        assert_eq!(History::default().fold(&event), History::needs(kind), "{kind}");
+    }
+}
