@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
-use windlass_core::{BoxFuture, CancellationToken};
 use windlass_core::clock::Clock;
 use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::history::{Entry, History};
@@ -16,6 +15,7 @@ use windlass_core::id::{RunId, SessionId, TraceId};
 use windlass_core::message::Part;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
 use windlass_core::workspace::Redactor;
+use windlass_core::{BoxFuture, CancellationToken};
 
 use self::durable::Durable;
 use crate::redact::clean_event;

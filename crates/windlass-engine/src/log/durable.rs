@@ -20,7 +20,12 @@ pub(super) struct Durable {
 impl Durable {
     /// A log up to that event. Whether an earlier writer synced it is not known.
     pub(super) fn new(written: u64) -> Self {
-        Self { written: AtomicU64::new(written), synced: AtomicU64::new(0), one: Mutex::default(), failed: OnceLock::new() }
+        Self {
+            written: AtomicU64::new(written),
+            synced: AtomicU64::new(0),
+            one: Mutex::default(),
+            failed: OnceLock::new(),
+        }
     }
 
     /// The last event that was written.

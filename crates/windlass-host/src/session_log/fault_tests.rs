@@ -138,12 +138,13 @@ async fn check_fault(how: OpenLog, fault: Fault, said: &str) -> bool {
 fn whatever_call_fails_nothing_that_was_taken_is_lost() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for how in [OpenLog::New, OpenLog::Existing] {
-        for (errno, said) in REFUSALS {
-            for for_good in [false, true] {
-                let met = |at| runtime.block_on(check_fault(how, Fault { at, errno, for_good }, said));
-                let calls = (1..).take_while(|at| met(*at)).count();
-                assert!(calls > 12, "only {calls} calls were met");
-            }
+        let once = REFUSALS.map(|(errno, said)| (errno, said, false));
+        // From one call on, as when the process dies there.
+        let died = (Errno::IO, "see that the disk is well", true);
+        for (errno, said, for_good) in once.into_iter().chain([died]) {
+            let met = |at| runtime.block_on(check_fault(how, Fault { at, errno, for_good }, said));
+            let calls = (1..).take_while(|at| met(*at)).count();
+            assert!(calls > 12, "only {calls} calls were met");
         }
     }
 }
