@@ -165,6 +165,33 @@ pub struct History {
 }
 
 impl History {
+    /// Whether events of a kind, by its name in the log, change anything here but the last number.
+    #[must_use]
+    pub fn needs(kind: &str) -> bool {
+        !matches!(
+            kind,
+            "connection_refused"
+                | "denied"
+                | "waited"
+                | "budget_warned"
+                | "validation_started"
+                | "patch_proposed"
+                | "patch_checked"
+                | "patch_applied"
+                | "landed"
+                | "discarded"
+                | "undone"
+                | "redone"
+                | "failed_over"
+                | "warned"
+        )
+    }
+
+    /// Takes one durable event of a kind that is not needed.
+    pub fn pass(&mut self, seq: u64) {
+        self.last_seq = seq;
+    }
+
     /// Takes one durable event. Live ones change nothing.
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };

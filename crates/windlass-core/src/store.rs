@@ -43,6 +43,7 @@ pub trait SessionStore: Send + Sync {
 
 /// One line of a log, as a fold sees it.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time; a box for each event costs more than the room")]
 pub enum Skimmed {
     /// An event of a kind that is wanted, or of any where the store does not choose.
     Event(Event),

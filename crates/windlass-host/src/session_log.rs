@@ -39,6 +39,8 @@ const LOG: &str = "events.jsonl";
 const MAX_LINE: usize = 64 * 1024 * 1024;
 /// How much of a log is looked at for its title.
 const HEAD_BYTES: u64 = 64 * 1024;
+/// What to do where nothing may be written.
+const MAKE_WRITABLE: &str = "make it writable, or set XDG_DATA_HOME to a directory that is";
 /// How many times a name for what is set aside is tried.
 const NAME_TRIES: u32 = 1000;
 /// The longest title, in characters.
@@ -280,21 +282,22 @@ fn newer_error(path: &Path, found: u64) -> StoreError {
 }
 
 fn store_error(err: FileError) -> StoreError {
-    let kind = if err.kind == FileErrorKind::Full { StoreErrorKind::Full } else { StoreErrorKind::Io };
-    StoreError::new(kind, err.message)
+    match err.kind {
+        FileErrorKind::Full => StoreError::new(StoreErrorKind::Full, err.message),
+        FileErrorKind::Permission => StoreError::new(StoreErrorKind::Io, format!("{}; {MAKE_WRITABLE}", err.message)),
+        _ => StoreError::new(StoreErrorKind::Io, err.message),
+    }
 }
 
 fn failed(what: &str, path: &Path, err: &io::Error) -> StoreError {
     let (kind, hint) = match err.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            (StoreErrorKind::Full, "; free some space and try again")
+            (StoreErrorKind::Full, "free some space and try again")
         }
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-            (StoreErrorKind::Io, "; make it writable, or set XDG_DATA_HOME to a directory that is")
-        }
-        _ => (StoreErrorKind::Io, ""),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => (StoreErrorKind::Io, MAKE_WRITABLE),
+        _ => (StoreErrorKind::Io, "see that the disk is well and try again"),
     };
-    StoreError::new(kind, format!("cannot {what} {}: {err}{hint}", path.display()))
+    StoreError::new(kind, format!("cannot {what} {}: {err}; {hint}", path.display()))
 }
 
 #[cfg(test)]

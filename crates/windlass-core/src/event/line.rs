@@ -13,6 +13,7 @@ use crate::tagged::{self, Early, Rest, Tagged, Word};
 
 /// One line of a log.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time; a box for each event costs more than the room")]
 pub enum Line {
     /// The event.
     Event(Event),

@@ -150,3 +150,24 @@ impl LogWriter for Writer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use windlass_core::store::Skimmed;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_does_not_choose_gives_everything() {
+        let (store, id) = (MemoryStore::default(), "s1".parse().unwrap());
+        let line =
+            r#"{"v":1,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","text":"x"}"#;
+        store.put(&id, vec![line.to_owned()]);
+        let skimmed: Vec<_> = store.skim(&id, 1, |_| false).collect().await;
+        assert_eq!(skimmed, [Ok(Skimmed::Event(serde_json::from_str(line).unwrap()))]);
+        let nobody = "s2".parse().unwrap();
+        assert!(matches!(&store.skim(&nobody, 1, |_| true).collect::<Vec<_>>().await[..], [Err(_)]));
+    }
+}

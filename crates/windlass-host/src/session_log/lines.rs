@@ -89,6 +89,12 @@ impl Lines {
         }
     }
 
+    /// How much memory it holds.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// Reads more behind what is there; false when there is no more.
     fn fill(&mut self) -> io::Result<bool> {
         if self.start > 0 {
