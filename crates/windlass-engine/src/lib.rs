@@ -47,6 +47,7 @@ mod account;
 mod asking;
 mod executor;
 mod facade;
+pub mod import;
 mod log;
 mod native;
 mod redact;
