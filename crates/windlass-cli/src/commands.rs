@@ -4,13 +4,16 @@ mod attacks;
 mod config;
 mod debug;
 mod demo;
+mod diagram;
 mod doctor;
 mod kept;
 mod models;
 mod policy;
+mod reference;
 mod replay;
 mod sandbox;
 mod sessions;
+mod stats;
 mod tools;
 pub(crate) mod trust;
 mod undo;
@@ -39,6 +42,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Redo(args) => undo::redo(&args.how),
         Command::Replay(args) => replay::run(&args),
         Command::Sessions(command) => sessions::run(command),
+        Command::Stats(args) => stats::run(&args),
+        Command::Diagram(args) => diagram::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -50,6 +55,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
+        Command::Debug(DebugCommand::Reference) => Ok(exit::printed(&reference::text())),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);

@@ -61,8 +61,8 @@ pub struct Importer<'a> {
     pub redactor: &'a dyn Redactor,
     /// The version of the program, for the first line of a log that is made here.
     pub program: String,
-    /// The workspace the session is about from now on; without it, the one that the file names.
-    pub workspace: Option<String>,
+    /// What the workspace that a file names is here; the session is about that one from now on.
+    pub workspace: &'a (dyn Fn(FileKind, &str) -> String + Send + Sync),
 }
 
 /// What came of it.
@@ -146,7 +146,7 @@ impl Importer<'_> {
         open: &mut OpenFile<'_>,
     ) -> Result<Imported, ImportError> {
         let about = reader.about();
-        let workspace = self.workspace.clone().unwrap_or_else(|| about.workspace.clone());
+        let workspace = (self.workspace)(kind, &about.workspace);
         let (id, writer) = self.create(None).await?;
         let mut pen = Pen::new(self, id.clone(), writer);
         let mut weave = Weave::new(kind, &about, self.clock.now());

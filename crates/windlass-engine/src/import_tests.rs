@@ -33,7 +33,13 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 fn import(store: &MemoryStore, text: &str, kind: Option<FileKind>) -> Result<Imported, ImportError> {
     let clock = ManualClock::default();
-    let importer = Importer { store, clock: &clock, redactor: &Hides, program: "0".into(), workspace: None };
+    let importer = Importer {
+        store,
+        clock: &clock,
+        redactor: &Hides,
+        program: "0".into(),
+        workspace: &|_, named| named.to_owned(),
+    };
     let bytes = text.as_bytes().to_vec();
     let mut open = move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn BufRead + Send>);
     run(importer.import(&mut open, kind))

@@ -25,7 +25,7 @@ pub(super) async fn import(importer: &Importer<'_>, open: &mut OpenFile<'_>) -> 
         kind: FileKind::Windlass,
         was: (id != was).then(|| was.to_string()),
         id,
-        workspace: importer.workspace.clone().unwrap_or(workspace),
+        workspace: (importer.workspace)(FileKind::Windlass, &workspace),
         events,
         runs,
         interrupted: 0,
@@ -82,8 +82,8 @@ async fn copy(open: &mut OpenFile<'_>, pen: &mut Pen<'_>, events: u64) -> Result
             return Err(changed());
         }
         event.session = pen.id.clone();
-        if let (EventKind::SessionOpened { workspace, .. }, Some(given)) = (&mut event.kind, &pen.importer.workspace) {
-            workspace.clone_from(given);
+        if let EventKind::SessionOpened { workspace, .. } = &mut event.kind {
+            *workspace = (pen.importer.workspace)(FileKind::Windlass, workspace);
         }
         pen.write(event).await?;
     }
