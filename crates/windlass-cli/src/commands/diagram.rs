@@ -38,7 +38,8 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
     let mut chart = Chart::default();
     chart.line("flowchart LR");
     chart.node("person", &["prompt"]);
-    chart.node("runtime", &["runtime: native", &model(&args.agent, &settings)]);
+    chart.node("runtime", &["runtime: native"]);
+    chart.node("provider", &[&model(&args.agent, &settings)]);
     chart.node("budget", &budget(&settings.budget()?).iter().map(String::as_str).collect::<Vec<_>>());
     chart.node("gate", &rules(&gate).iter().map(String::as_str).collect::<Vec<_>>());
     chart.line("  subgraph tools [\"tools on offer\"]");
@@ -135,6 +136,7 @@ impl Chart {
         let lands = if isolated { "checks -->|lands when they pass| tree" } else { "workspace --- tree" };
         for arrow in [
             "person --> runtime",
+            "runtime -->|asks| provider",
             "budget -.->|limits| runtime",
             "runtime -->|calls| gate",
             "gate -->|allowed or approved| tools",
@@ -184,6 +186,6 @@ mod tests {
     fn a_label_holds_nothing_that_a_chart_would_read() {
         check("bash(rm *)", "bash#40;rm #42;#41;");
         check("\"]; click a \"javascript:x\"", "#34;#93;#59; click a #34;javascript:x#34;");
-        check("a\nb<br>%%{init}%%", "a⏎b#60;br#62;#37;#37;#123;init#125;#37;#37;");
+        check("a\nb<br>%%{init}%%", "a#9166;b#60;br#62;#37;#37;#123;init#125;#37;#37;");
     }
 }

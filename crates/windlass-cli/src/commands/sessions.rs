@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use windlass_core::event::EventKind;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::Files;
 use windlass_host::config::Places;
@@ -83,6 +84,14 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
     }
     say!("{} sessions are gone", ids.len() - left);
     Ok(exit::unless_broken(if left == 0 { 0 } else { exit::FAILED }))
+}
+
+/// What stands for older messages, where an event says so.
+fn summary(kind: &EventKind) -> Option<&str> {
+    match kind {
+        EventKind::Compacted { summary, .. } => Some(summary),
+        _ => None,
+    }
 }
 
 fn agreed(yes: bool, question: &str) -> Result<(), Failure> {

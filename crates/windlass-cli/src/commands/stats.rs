@@ -24,7 +24,7 @@ pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
     let store = SessionLog::new(places.sessions_dir());
     let stats = block_on(gather(&store, args))?;
     match (args.by, args.json) {
-        (Some(by), true) => rows(&stats, by).iter().for_each(|row| out::json(row)),
+        (Some(by), true) => rows(&stats, by).iter().for_each(out::json),
         (Some(by), false) => out::out(&table(&stats, by)),
         (None, true) => out::json(&as_json(&stats)),
         (None, false) => out::out(&as_text(&stats)),
@@ -146,7 +146,7 @@ fn table(stats: &Stats, by: StatsBy) -> String {
                 text.push_str(&format!(
                     "{}  {:<4} {outcome:<12} {:>4} steps  {:>9} tokens  {:>10}  {:>8}  {} calls, {} failed\n",
                     run.session,
-                    run.run,
+                    run.run.as_str(),
                     sum.spent.steps,
                     sum.spent.usage.counted(),
                     cost(sum.spent.cost_micros, sum.spent.unpriced),
@@ -162,7 +162,7 @@ fn table(stats: &Stats, by: StatsBy) -> String {
                 text.push_str(&format!(
                     "{}  {:<4} {:>4}  {:<20} {}, {cost}, model {}, {}\n",
                     step.session,
-                    step.run,
+                    step.run.as_str(),
                     step.step,
                     one_line(&step.model),
                     tokens(&step.usage),

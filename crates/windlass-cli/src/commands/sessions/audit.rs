@@ -33,8 +33,8 @@ fn told(kind: &EventKind) -> Option<Told> {
             let more = json!({ "workspace": workspace, "runtime": runtime, "model": model, "program": program });
             ("engine", "opened the session", more)
         }
-        EventKind::Queued { prompt } => ("person", "queued a prompt", content(&prompt.text())),
-        EventKind::RunStarted { prompt } => ("person", "asked", content(&prompt.text())),
+        EventKind::Queued { prompt, .. } => ("person", "queued a prompt", content(&prompt.text())),
+        EventKind::RunStarted { prompt, .. } => ("person", "asked", content(&prompt.text())),
         EventKind::TransactionOpened { terms, name } => {
             ("engine", "stated the terms", json!({ "terms": terms, "copy": name }))
         }
@@ -91,9 +91,7 @@ fn told_of_landing(kind: &EventKind) -> Option<Told> {
         EventKind::Redone { of, files, .. } => ("person", "did again", json!({ "of": of, "files": files })),
         EventKind::ModelSwitched { from, to } => ("person", "switched the model", json!({ "from": from, "to": to })),
         EventKind::FailedOver { from, to, .. } => ("engine", "failed over", json!({ "from": from, "to": to })),
-        EventKind::Compacted { kept_from, summary } => {
-            ("engine", "compacted", with(json!({ "kept_from": kept_from }), content(summary)))
-        }
+        EventKind::Compacted { .. } => ("engine", "compacted", content(super::summary(kind).unwrap_or_default())),
         EventKind::Forked { from, at_seq } => ("person", "forked", json!({ "from": from, "at_seq": at_seq })),
         EventKind::BudgetWarned { limit } => ("engine", "warned of a limit", json!({ "limit": limit })),
         EventKind::Warned { code, .. } => ("engine", "warned", json!({ "code": code })),
@@ -129,8 +127,11 @@ fn said(message: &Message) -> Value {
 
 fn about_call(call: &ToolCall) -> Value {
     let args = call.args.to_string();
-    json!({ "call": call.id, "tool": call.name, "path": call.args.get("path"), "args_bytes": args.len(),
-            "args_blake3": hash(&args) })
+    let told = json!({ "call": call.id, "tool": call.name, "args_bytes": args.len(), "args_blake3": hash(&args) });
+    match call.args.get("path").and_then(Value::as_str) {
+        Some(path) => with(told, json!({ "path": path })),
+        None => told,
+    }
 }
 
 fn about_ask(ask: &Ask) -> Value {

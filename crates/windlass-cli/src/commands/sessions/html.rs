@@ -54,7 +54,7 @@ impl Page {
                     escape(&event.at.to_string()),
                 )
             }
-            EventKind::RunStarted { prompt } => {
+            EventKind::RunStarted { prompt, .. } => {
                 let run = event.run.as_ref().map(ToString::to_string).unwrap_or_default();
                 format!("{}<h2 id=\"e{seq}\">{}</h2>\n{}", self.rest(), escape(&run), spoken("prompt", "You", prompt))
             }
@@ -221,8 +221,15 @@ fn note(kind: &EventKind) -> Option<(&'static str, String)> {
         EventKind::Discarded { name } => ("note", format!("{name} was thrown away")),
         EventKind::Undone { files, .. } => ("note", format!("taken back: {}", files.join(", "))),
         EventKind::Redone { files, .. } => ("note", format!("done again: {}", files.join(", "))),
-        EventKind::Compacted { summary, .. } => {
-            ("note", format!("older messages were replaced by a summary:\n{summary}"))
+        EventKind::Compacted { .. } => {
+            let summary = super::summary(kind).unwrap_or_default();
+            (
+                "note",
+                format!(
+                    "older messages made room for a summary:
+{summary}"
+                ),
+            )
         }
         EventKind::ModelSwitched { from, to } => ("note", format!("the model is now {to} (was {from})")),
         EventKind::Warned { text, .. } => ("bad", text.clone()),

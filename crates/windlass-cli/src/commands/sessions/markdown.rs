@@ -10,7 +10,7 @@ pub(super) fn event(event: &Event) -> String {
         EventKind::SessionOpened { workspace, .. } => {
             format!("# Session {}\n\nWorkspace: `{workspace}`\n\n", event.session)
         }
-        EventKind::RunStarted { prompt } => format!("## Prompt\n\n{}\n\n", prompt.text()),
+        EventKind::RunStarted { prompt, .. } => format!("## Prompt\n\n{}\n\n", prompt.text()),
         EventKind::Said { message } if message.role == Role::Assistant => {
             let mut text = String::new();
             for part in &message.parts {

@@ -79,7 +79,7 @@ fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
         found.extend(text.lines().filter_map(|line| needle.around(line)).map(|line| (who, line)));
     };
     match &event.kind {
-        EventKind::RunStarted { prompt } | EventKind::Queued { prompt } => look_at(prompt, &mut look),
+        EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => look_at(prompt, &mut look),
         EventKind::Said { message } => look_at(message, &mut look),
         EventKind::CallFinished { result, .. } => look("result", &result.text),
         _ => {}

@@ -57,7 +57,7 @@ fn line(event: &Event) -> Option<String> {
         EventKind::SessionOpened { workspace, runtime, model, .. } => {
             format!("session in {workspace} with {runtime}, model {}", model.as_deref().unwrap_or("unknown"))
         }
-        EventKind::RunStarted { prompt } => {
+        EventKind::RunStarted { prompt, .. } => {
             let run = event.run.as_ref().map(ToString::to_string).unwrap_or_default();
             format!("prompt: {} [{run}]", first_line(&prompt.text(), 200))
         }

@@ -52,7 +52,7 @@ impl Trace<'_> {
     fn event(&mut self, event: &Event) -> Result<(), Failure> {
         let seq = event.order.seq().unwrap_or_default();
         match &event.kind {
-            EventKind::RunStarted { prompt } => self.message(seq, "prompt", prompt),
+            EventKind::RunStarted { prompt, .. } => self.message(seq, "prompt", prompt),
             EventKind::Said { message } if message.role == Role::Assistant => self.message(seq, "answer", message),
             EventKind::Said { message } if message.origin == Origin::Engine => self.message(seq, "engine", message),
             EventKind::Said { message } => self.message(seq, "person", message),
@@ -61,7 +61,9 @@ impl Trace<'_> {
                 self.write(seq, &format!("{what}.txt"), &result.text)?;
                 result.artifact.iter().try_for_each(|whole| self.whole(seq, &what, whole))
             }
-            EventKind::Compacted { summary, .. } => self.write(seq, "summary.txt", summary),
+            EventKind::Compacted { .. } => {
+                self.write(seq, "summary.txt", super::summary(&event.kind).unwrap_or_default())
+            }
             EventKind::RunFinished { .. } => {
                 let text =
                     serde_json::to_string_pretty(event).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
