@@ -16,6 +16,7 @@ use crate::testing::{ManualClock, MemoryStore, StoreFault};
 
 /// Files that the real programs wrote on a scripted model, shortened.
 const CLAUDE: &str = include_str!("../tests/imports/claude.jsonl");
+const AT_ONCE: &str = include_str!("../tests/imports/claude-at-once.jsonl");
 const CODEX: &str = include_str!("../tests/imports/codex.jsonl");
 const OURS: &str = include_str!("../../windlass-core/tests/events.jsonl");
 
@@ -116,6 +117,30 @@ fn a_session_of_claude_code_comes_in_whole() {
     let total = fold(&events).total();
     assert_eq!(total.usage, Usage { input: 6_000, cache_read: 5_000, cache_write: 0, output: 150 });
     assert_eq!((total.steps, total.unpriced), (5, true));
+}
+
+#[test]
+fn an_answer_of_several_calls_comes_in_as_one_although_its_lines_branch() {
+    let (imported, events) = check_valid(AT_ONCE);
+    assert_eq!((imported.runs, imported.interrupted), (1, 0));
+    assert!(!imported.left_out.contains_key("branches that were left"), "{imported:?}");
+    let expect = [
+        "user: two at once",
+        "model thinks: three at once",
+        "model: I do three things",
+        "call toolu_p0: bash",
+        "call toolu_p1: bash",
+        "call toolu_p2: bash",
+        "result toolu_p0: n2",
+        "result toolu_p1: n3",
+        "result toolu_p2: n4",
+        "model: All three are done.",
+    ];
+    assert_eq!(told(&events), expect);
+    // Each line of the answer repeats what it cost; it is paid once.
+    let total = fold(&events).total();
+    assert_eq!(total.usage, Usage { input: 22, cache_read: 14, cache_write: 6, output: 49 });
+    assert_eq!(total.steps, 2);
 }
 
 #[test]
@@ -345,11 +370,11 @@ proptest::proptest! {
     #[test]
     fn no_order_of_lines_makes_a_history_that_no_model_takes(
         seed in proptest::collection::vec(0_usize..1_000, 1..60),
-        foreign in 0_usize..2,
+        foreign in 0_usize..3,
     ) {
-        let lines: Vec<&str> = [CLAUDE, CODEX][foreign].lines().collect();
+        let lines: Vec<&str> = [CLAUDE, CODEX, AT_ONCE][foreign].lines().collect();
         let picked: String = seed.iter().map(|at| format!("{}\n", lines[at % lines.len()])).collect();
-        let kind = [FileKind::Claude, FileKind::Codex][foreign];
+        let kind = [FileKind::Claude, FileKind::Codex, FileKind::Claude][foreign];
         let store = MemoryStore::default();
         match import(&store, &picked, Some(kind)) {
             Ok(imported) => {
