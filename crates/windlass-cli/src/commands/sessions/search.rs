@@ -76,6 +76,9 @@ fn tell(event: &Event, who: &'static str, line: &str, as_json: bool) {
 fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let mut look = |who: &'static str, text: &str| {
+        if needle.cannot_be_in(text) {
+            return;
+        }
         found.extend(text.lines().filter_map(|line| needle.around(line)).map(|line| (who, line)));
     };
     match &event.kind {
@@ -131,6 +134,21 @@ impl Needle {
         needle
     }
 
+    /// A quick no, for the many texts that do not hold it.
+    fn cannot_be_in(&self, text: &str) -> bool {
+        let [first, rest @ ..] = self.chars.as_slice() else { return false };
+        if !text.is_ascii() || !self.chars.iter().all(char::is_ascii) {
+            return false;
+        }
+        let same = |byte: u8, c: char| if self.case { byte == c as u8 } else { byte.eq_ignore_ascii_case(&(c as u8)) };
+        let bytes = text.as_bytes();
+        !bytes.iter().enumerate().any(|(at, byte)| {
+            same(*byte, *first)
+                && bytes.len() - at > rest.len()
+                && bytes[at + 1..].iter().zip(rest).all(|(byte, c)| same(*byte, *c))
+        })
+    }
+
     /// One character for one, so that places in the folded line are places in the line.
     fn fold(&self, c: char) -> char {
         if self.case { c } else { c.to_lowercase().next().unwrap_or(c) }
@@ -159,7 +177,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, case: bool, line: &str, expect: Option<&str>) {
-        assert_eq!(Needle::new(text, case).around(line).as_deref(), expect, "{text} in {line}");
+        let needle = Needle::new(text, case);
+        assert_eq!(needle.around(line).as_deref(), expect, "{text} in {line}");
+        assert!(expect.is_none() || !needle.cannot_be_in(line), "the quick no is wrong: {text} in {line}");
     }
 
     #[test]
@@ -168,6 +188,9 @@ mod tests {
         check("grüße", false, "Schöne GRÜßE, alle", Some("Schöne GRÜßE, alle"));
         check("Grüße", true, "grüße", None);
         check("abc", false, "ab", None);
+        check("bc", false, "abABC", Some("abABC"));
+        check("bc", true, "abABC", None);
+        assert!(Needle::new("bc", true).cannot_be_in("abABC") && Needle::new("abc", false).cannot_be_in("ab"));
         // A character that grows when it is folded does not move what is shown.
         check("x", false, "İİİx", Some("İİİx"));
         let long = format!("{}needle{}", "a".repeat(500), "b".repeat(500));
