@@ -50,6 +50,15 @@ const COMMANDS: &[Command] = &[
         },
     },
     Command {
+        name: "docs",
+        takes: "",
+        about: "writes docs/reference.md: settings, events, outcomes, exit codes, capabilities, errors",
+        run: |args| {
+            no_arguments("docs", args)?;
+            reference()
+        },
+    },
+    Command {
         name: "attacks",
         takes: "",
         about: "the corpus of attacks and of everyday work through the built binary; also the last stage of `test`",
@@ -110,14 +119,25 @@ fn no_arguments(command: &str, args: &[String]) -> Result<()> {
 }
 
 fn schema() -> Result<()> {
-    let root = cargo::root()?;
-    let made = cargo::command(["run", "--quiet", "--locked", "-p", "windlass-core", "--example", "schema"])
+    made(
+        "crates/windlass-core/schema/event.json",
+        &["run", "--quiet", "--locked", "-p", "windlass-core", "--example", "schema"],
+    )
+}
+
+fn reference() -> Result<()> {
+    made("docs/reference.md", &["run", "--quiet", "--locked", "-p", "windlass-cli", "--", "debug", "reference"])
+}
+
+/// Writes a file that the code prints, and says whether it is another one than before.
+fn made(path: &str, by: &[&str]) -> Result<()> {
+    let (root, path) = (cargo::root()?, Path::new(path));
+    let made = cargo::command(by.iter().copied())
         .current_dir(&root)
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cargo could not be started")?;
-    ensure!(made.status.success(), "the schema could not be made (see above)");
-    let path = Path::new("crates/windlass-core/schema/event.json");
+    ensure!(made.status.success(), "{} could not be made (see above)", path.display());
     let before = std::fs::read(root.join(path)).unwrap_or_default();
     std::fs::write(root.join(path), &made.stdout).with_context(|| format!("cannot write {}", path.display()))?;
     let what = if before == made.stdout { "is unchanged" } else { "is new: review the difference" };

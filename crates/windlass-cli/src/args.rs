@@ -2,6 +2,8 @@
 
 mod context;
 mod landing;
+mod reports;
+mod sessions;
 
 use std::path::PathBuf;
 
@@ -12,6 +14,8 @@ pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
     ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
 };
+pub(crate) use self::reports::{DiagramArgs, StatsArgs, StatsBy};
+pub(crate) use self::sessions::{ExportFormat, ImportArgs, ImportFrom, SearchArgs, SessionsCommand, ShowArgs};
 
 /// Run any coding agent under one contract that is enforced.
 #[derive(Debug, Parser)]
@@ -47,13 +51,17 @@ pub(crate) enum Command {
     Redo(RedoArgs),
     /// Play a session back from its log; nothing is run
     Replay(ReplayArgs),
-    /// List, show, export and delete sessions
+    /// List, show, search, export, import and delete sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
     /// Print what the model is told before the first message, or list the layers of it
     Prompt(PromptArgs),
     /// Show what fills the model's window in a session, and what a step costs
     Context(ContextArgs),
+    /// What sessions came to: steps, tokens, money, time, calls, checks
+    Stats(StatsArgs),
+    /// Draw what is configured here, as a Mermaid diagram
+    Diagram(DiagramArgs),
     /// Watch the engine do a real task on a scripted model: no key, no network
     Demo(DemoArgs),
     /// Run any program in the kernel sandbox that holds the commands of a run
@@ -92,6 +100,8 @@ pub(crate) enum DebugCommand {
     Attacks(AttacksArgs),
     /// Check the syntax of texts and print the verdict on each, one JSON line a row
     Validate(ValidateArgs),
+    /// Print the reference of settings, events, outcomes and exit codes, as it stands in the docs
+    Reference,
 }
 
 #[derive(Debug, Args)]
@@ -332,66 +342,6 @@ impl OutputArgs {
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.output_format }
     }
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum SessionsCommand {
-    /// All sessions, newest first
-    List {
-        /// As JSON lines
-        #[arg(long)]
-        json: bool,
-        /// At most so many
-        #[arg(short = 'n', long, default_value_t = 50)]
-        limit: usize,
-    },
-    /// What happened in a session
-    Show {
-        /// Which
-        session: String,
-    },
-    /// A session as a file
-    Export {
-        /// Which
-        session: String,
-        /// The form
-        #[arg(long, default_value = "jsonl")]
-        format: ExportFormat,
-        /// Where to; standard output without it
-        #[arg(long, value_name = "FILE")]
-        to: Option<PathBuf>,
-    },
-    /// Throw away what is kept too long or takes too much: kept runs, and bytes kept for undo. Says what and why
-    Gc {
-        /// Only say what would go
-        #[arg(long)]
-        dry_run: bool,
-        /// Kept runs may be so many days old
-        #[arg(long, value_name = "N", default_value_t = 30)]
-        days: u64,
-        /// Kept runs may take so many megabytes together
-        #[arg(long, value_name = "N", default_value_t = 10_240)]
-        megabytes: u64,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Remove a session and its artifacts for good
-    Delete {
-        /// Which
-        session: String,
-        /// Do not ask
-        #[arg(short, long)]
-        yes: bool,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExportFormat {
-    /// The events, one a line
-    Jsonl,
-    /// The conversation, for reading
-    Markdown,
 }
 
 #[derive(Debug, Args)]

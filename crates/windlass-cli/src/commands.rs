@@ -6,15 +6,18 @@ mod config;
 mod context;
 mod debug;
 mod demo;
+mod diagram;
 mod doctor;
 mod fork;
 mod kept;
 mod models;
 mod policy;
 mod prompt;
+mod reference;
 mod replay;
 mod sandbox;
 mod sessions;
+mod stats;
 mod tools;
 pub(crate) mod trust;
 mod undo;
@@ -47,6 +50,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sessions(command) => sessions::run(command),
         Command::Prompt(args) => prompt::run(&args),
         Command::Context(args) => context::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Diagram(args) => diagram::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -58,6 +63,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
+        Command::Debug(DebugCommand::Reference) => Ok(exit::printed(&reference::text())),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);

@@ -71,17 +71,30 @@ pub(crate) fn validators(
     redactor: impl FnOnce() -> Result<Arc<dyn Redactor>, Failure>,
     isolated: bool,
 ) -> Result<Vec<Arc<dyn Validator>>, Failure> {
-    // In place nothing is gated: without a word about it nobody looks, and nothing need be looked for.
-    if !isolated && args.validate.is_empty() && settings.layers.texts("validate.chain").is_none() {
+    let plans = chain(settings, args, root, isolated)?;
+    if plans.is_empty() {
         return Ok(Vec::new());
     }
-    let plans = plans(settings, args, root, isolated)?;
     let mut bandit = None;
     if plans.iter().any(|plan| plan.kind == PlanKind::Bandit) {
         bandit = scanner(args.validate.iter().any(|name| name == "bandit") || asked_for(settings, "bandit"));
     }
     let tools = Tools { redactor: redactor()?, bandit };
     Ok(plans.iter().map(|plan| build(plan, &tools)).collect())
+}
+
+/// Who looks, as a plan.
+pub(crate) fn chain(
+    settings: &Settings,
+    args: &ContractArgs,
+    root: &Root,
+    isolated: bool,
+) -> Result<Vec<ValidatorPlan>, Failure> {
+    // In place nothing is gated: without a word about it nobody looks, and nothing need be looked for.
+    if !isolated && args.validate.is_empty() && settings.layers.texts("validate.chain").is_none() {
+        return Ok(Vec::new());
+    }
+    plans(settings, args, root, isolated)
 }
 
 fn plans(settings: &Settings, args: &ContractArgs, root: &Root, isolated: bool) -> Result<Vec<ValidatorPlan>, Failure> {

@@ -18,6 +18,21 @@ pub(crate) const ISOLATION: u8 = 8;
 pub(crate) const TIME: u8 = 124;
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// Every code with its meaning.
+pub(crate) const CODES: &[(u8, &str)] = &[
+    (0, "It worked; a run ended `completed` or `completed_with_limit_exceeded`."),
+    (FAILED, "It failed in another way than those below; a run ended `failed`."),
+    (USAGE, "What was typed or configured is wrong; nothing was started."),
+    (VALIDATION, "A blocking check did not pass, and nothing landed."),
+    (BUDGET, "A limit on money, tokens, steps or iterations was reached."),
+    (ASKED, "A person has to answer, and none was there; the session can be resumed."),
+    (REFUSED, "The model, its vendor or a policy declined."),
+    (PROVIDER, "The model could not be reached, or no key is set up."),
+    (ISOLATION, "The isolation that was asked for is not to be had here."),
+    (TIME, "The time was up."),
+    (INTERRUPTED, "A person or the host ended it."),
+];
+
 /// The code of a run; `None` is a run that was left open on an ask.
 pub(crate) fn code(outcome: Option<&Outcome>) -> u8 {
     match outcome {
@@ -92,6 +107,7 @@ mod tests {
         ];
         for (outcome, expect) in table {
             assert_eq!(code(outcome.as_ref()), expect, "{outcome:?}");
+            assert!(CODES.iter().any(|(known, _)| *known == expect), "{expect} is not in the table");
         }
     }
 }

@@ -63,6 +63,17 @@ pub(crate) fn holds_commands(settings: &Settings) -> Result<bool, Failure> {
     Ok(level(settings)?.is_some())
 }
 
+/// What commands may do and what they reach, in words.
+pub(crate) fn described(settings: &Settings) -> Result<(&'static str, String), Failure> {
+    let level = match level(settings)? {
+        None => "full (no sandbox at all)",
+        Some(Level::ReadOnly) => "read-only",
+        Some(Level::WorkspaceWrite) => "workspace-write",
+    };
+    let net = if holds_commands(settings)? { net(settings)?.to_string() } else { "open".to_owned() };
+    Ok((level, net))
+}
+
 /// The level: the project's counts where it is stricter. `None` is no sandbox at all.
 fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
     let read = |layers: &Layers<'_>| match layers.text("sandbox.level") {

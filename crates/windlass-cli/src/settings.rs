@@ -148,7 +148,7 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
-fn variable(key: &Key) -> Option<String> {
+pub(crate) fn variable(key: &Key) -> Option<String> {
     (!key.name.contains('*')).then(|| format!("WINDLASS_{}", key.name.replace('.', "_").to_uppercase()))
 }
 

@@ -6,7 +6,7 @@
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
-//! [`deeds`] is what can be taken back.
+//! [`deeds`] is what can be taken back, [`stats`] what it all came to.
 //! [`store`], [`workspace`], [`transaction`] and [`clock`] are the machine as the engine sees it.
 //!
 //! Nothing in this crate reads a file, a clock or the environment, or starts anything.
@@ -28,6 +28,7 @@ pub mod provider;
 pub mod reply;
 pub mod runtime;
 pub mod shell;
+pub mod stats;
 pub mod store;
 mod tagged;
 pub mod tool;

@@ -248,6 +248,12 @@ impl Capability {
     }
 }
 
+/// The schema of [`Capability`], with what each of them means.
+#[must_use]
+pub fn capability_schema() -> serde_json::Value {
+    schemars::schema_for!(Capability).to_value()
+}
+
 /// A set of capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities(u16);

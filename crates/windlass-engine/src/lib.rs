@@ -48,6 +48,7 @@ mod asking;
 mod compact;
 mod executor;
 mod facade;
+pub mod import;
 mod log;
 mod native;
 mod redact;

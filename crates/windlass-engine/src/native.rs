@@ -69,6 +69,22 @@ struct Course<'a> {
 }
 
 impl NativeRuntime {
+    /// What it can do on a model that calls tools.
+    pub const CAPABILITIES: &'static [Capability] = &[
+        Capability::TextCompletion,
+        Capability::StreamingText,
+        Capability::StructuredOutput,
+        Capability::NativeToolLoop,
+        Capability::FunctionTools,
+        Capability::FilesystemRead,
+        Capability::FilesystemEdit,
+        Capability::Shell,
+        Capability::ApplyPatch,
+    ];
+    /// What it can do on one that does not.
+    pub const WITHOUT_TOOLS: &'static [Capability] =
+        &[Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput];
+
     /// The built-in agent on a provider.
     #[must_use]
     pub fn new(provider: Arc<dyn Provider>, clock: Arc<dyn Clock>, mut options: NativeOptions) -> Self {
@@ -238,22 +254,8 @@ impl Runtime for NativeRuntime {
     }
 
     fn capabilities(&self) -> Capabilities {
-        use Capability as C;
-        let words = Capabilities::of([C::TextCompletion, C::StreamingText, C::StructuredOutput]);
-        if !self.facts.tools {
-            return words;
-        }
-        Capabilities::of([
-            C::TextCompletion,
-            C::StreamingText,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FunctionTools,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-            C::ApplyPatch,
-        ])
+        let which = if self.facts.tools { Self::CAPABILITIES } else { Self::WITHOUT_TOOLS };
+        Capabilities::of(which.iter().copied())
     }
 
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {

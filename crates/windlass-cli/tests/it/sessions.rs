@@ -267,3 +267,96 @@ fn an_answer_is_held_to_a_schema() {
         assert!(output.err.contains(says), "{bad}: {}", output.err);
     }
 }
+
+#[test]
+fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let script = place.script(HELLO);
+    let to = place.home().join("out").display().to_string();
+    for bad in ["../x", "..", "/etc", "a/../b", "a\\b", ".hidden", "x\u{1b}[2J"] {
+        for args in [
+            &["sessions", "show", bad][..],
+            &["sessions", "show", bad, "--json"],
+            &["sessions", "export", bad],
+            &["sessions", "export", bad, "--format", "html", "--to", &to],
+            &["sessions", "export", bad, "--format", "audit", "--to", &to],
+            &["sessions", "export", bad, "--format", "trace", "--to", &to],
+            &["sessions", "delete", bad, "--yes"],
+            &["stats", bad],
+            &["replay", bad],
+            &["resume", "--script", &script, bad, "go"],
+            &["run", "--in-place", "--script", &script, "--resume", bad, "go"],
+            &["undo", "--session", bad],
+        ] {
+            let output = place.run(args);
+            assert_eq!(output.code, 2, "{args:?}: {}", output.err);
+            assert!(output.err.contains("is not a valid session id"), "{args:?}: {}", output.err);
+            assert!(!output.err.contains('\u{1b}'), "{args:?}");
+        }
+    }
+    let id = id_of(&place.sessions()[0]);
+    assert_eq!(place.run(&["sessions", "show", &id, "--run", "../x"]).code, 2);
+    assert!(!std::path::Path::new(&to).exists());
+    assert_eq!(place.sessions().len(), 1);
+}
+
+#[test]
+fn a_list_says_where_each_session_stands() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let write = "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"a\", content = \"\" } }]\n";
+    assert_eq!(place.play(write, &[]).code, 5);
+    let state = || -> Vec<String> {
+        let rows = place.run(&["sessions", "list", "--json"]).out;
+        let mut rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        rows.sort_by_key(|row| row["opened"].to_string());
+        rows.iter().map(|row| row["state"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(state(), ["completed", "waiting"]);
+    // A log that simply ends was left by its process.
+    let logs = place.sessions().into_iter().map(|session| session.join("events.jsonl"));
+    let ended = |log: &std::path::PathBuf| std::fs::read_to_string(log).unwrap().contains("run_finished");
+    let log = logs.into_iter().find(ended).unwrap();
+    let text = std::fs::read_to_string(&log).unwrap();
+    let cut = text.lines().take_while(|line| !line.contains("iteration_finished")).map(|line| format!("{line}\n"));
+    std::fs::write(&log, cut.collect::<String>()).unwrap();
+    assert_eq!(state(), ["interrupted", "waiting"]);
+    let list = place.run(&["sessions", "list"]).out;
+    assert!(list.contains("interrupted") && list.contains("waiting"), "{list}");
+}
+
+#[test]
+fn a_session_is_shown_in_part_and_as_events() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let script = place.script(HELLO);
+    assert_eq!(place.run(&["resume", "--script", &script, &id, "again"]).code, 0);
+    let shown = |more: &[&str]| place.run(&[&["sessions", "show", &id], more].concat());
+    let events: Vec<Value> = shown(&["--json"]).out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events, place.log());
+    let second = shown(&["--run", "r2"]).out;
+    assert!(second.contains("prompt: again") && !second.contains("prompt: go"), "{second}");
+    let from: Vec<Value> =
+        shown(&["--json", "--from", "5"]).out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(from, events[4..]);
+    assert_eq!(shown(&["--run", "r9"]).code, 2);
+}
+
+#[test]
+fn clearing_takes_the_sessions_of_one_workspace_after_a_yes() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let other = place.home().join("elsewhere");
+    std::fs::create_dir(&other).unwrap();
+    let script = place.script(HELLO);
+    let there = other.to_str().unwrap();
+    assert_eq!(place.run(&["run", "--in-place", "-C", there, "--script", &script, "go"]).code, 0);
+    assert_eq!(place.run(&["sessions", "clear"]).code, 5, "nobody said yes");
+    assert_eq!(place.sessions().len(), 2);
+    assert_eq!(place.run(&["sessions", "clear", "--yes"]).code, 0);
+    assert_eq!(place.sessions().len(), 1);
+    assert_eq!(place.run(&["sessions", "clear", "--yes", "-C", there]).code, 0);
+    assert!(place.sessions().is_empty());
+}

@@ -1,0 +1,191 @@
+//! `diagram`: what is really configured here, as a Mermaid flowchart: the same settings, tools, gate and checks that a
+//! run would have. Nothing is asked and nothing is started.
+
+use std::process::ExitCode;
+
+use windlass_core::budget::Budget;
+use windlass_core::gate::{Mode, PermissionGate};
+use windlass_core::tool::Exposure;
+use windlass_core::workspace::{Files, Redactor};
+use windlass_host::secret::Secrets;
+use windlass_validators::ValidatorPlan;
+
+use crate::args::DiagramArgs;
+use crate::failure::Failure;
+use crate::out::say;
+use crate::plan::{self, ModelPlan};
+use crate::safe::one_line;
+use crate::settings::Settings;
+use crate::{contract, exit, programs, sandboxing};
+
+/// Rules that are drawn; the rest is counted.
+const RULES: usize = 12;
+/// Characters of one line of a label.
+const LONGEST: usize = 120;
+
+pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(args.agent.cd.as_deref(), home.as_deref())?;
+    let mut settings = Settings::load(Some(root.root()))?;
+    settings.add_flags(&args.agent, &args.limits)?;
+    settings.add_contract_flags(&args.contract)?;
+    for warning in &settings.warnings {
+        say!("warning: {}", crate::safe::message(warning));
+    }
+    let isolated = !args.in_place;
+    let tools = programs::all_tools(&settings)?;
+    let gate = settings.gate(if isolated { Mode::Auto } else { Mode::Ask }, &programs::names(&tools))?;
+    let mut chart = Chart::default();
+    chart.line("flowchart LR");
+    chart.node("person", &["prompt"]);
+    chart.node("runtime", &["runtime: native"]);
+    chart.node("provider", &[&model(&args.agent, &settings)]);
+    chart.node("budget", &budget(&settings.budget()?).iter().map(String::as_str).collect::<Vec<_>>());
+    chart.node("gate", &rules(&gate).iter().map(String::as_str).collect::<Vec<_>>());
+    chart.line("  subgraph tools [\"tools on offer\"]");
+    for tool in &tools {
+        let spec = tool.spec();
+        if spec.exposure != Exposure::Disabled && !gate.hides(&spec.name) {
+            let effect = format!("{:?}", spec.effect).to_lowercase();
+            chart.node(&format!("tool_{}", identifier(&spec.name)), &[&spec.name, &effect]);
+        }
+    }
+    chart.line("  end");
+    let (level, net) = sandboxing::described(&settings)?;
+    chart.node("sandbox", &[&format!("sandbox: {level}"), &format!("network: {net}")]);
+    let place = if isolated { "a private copy of" } else { "in place:" };
+    chart.node("workspace", &["workspace", &format!("{place} {}", root.root().display())]);
+    chart.line("  subgraph checks [\"checks before it lands\"]");
+    let plans = contract::chain(&settings, &args.contract, &root, isolated)?;
+    for (at, plan) in plans.iter().enumerate() {
+        chart.node(&format!("check_{at}"), &[&plan.name, stops(plan)]);
+    }
+    if plans.is_empty() {
+        chart.node("check_none", &["nobody looks"]);
+    }
+    chart.line("  end");
+    chart.node("tree", &["your tree"]);
+    chart.node("sessions", &["sessions", &settings.places.sessions_dir().display().to_string()]);
+    chart.arrows(isolated);
+    Ok(exit::printed(&chart.text))
+}
+
+/// The provider and the model, or why there is none.
+fn model(agent: &crate::args::AgentArgs, settings: &Settings) -> String {
+    match ModelPlan::of(agent, settings) {
+        Ok(ModelPlan::Scripted(path)) => format!("provider: scripted\nmodel: {}", path.display()),
+        Ok(ModelPlan::Served { vendor, model, base_url, .. }) => {
+            // An address may hold a password.
+            let at = base_url.map(|url| format!("\nat {}", Secrets::default().redact(&url))).unwrap_or_default();
+            format!("provider: {}\nmodel: {model}{at}", vendor.id)
+        }
+        Err(failure) => format!("no model: {}", failure.message()),
+    }
+}
+
+fn budget(budget: &Budget) -> Vec<String> {
+    let number = |number: Option<u64>| number.map_or_else(|| "unlimited".to_owned(), |number| number.to_string());
+    let money = budget.cost_micros.map_or_else(
+        || "unlimited".to_owned(),
+        |micros| format!("${}.{:02}", micros / 1_000_000, micros % 1_000_000 / 10_000),
+    );
+    vec![
+        "budget".to_owned(),
+        format!("money: {money}"),
+        format!("tokens: {}", number(budget.tokens)),
+        format!("steps: {}", number(budget.steps.map(u64::from))),
+        format!("iterations: {}", number(budget.iterations.map(u64::from))),
+        format!("seconds: {}", number(budget.seconds)),
+    ]
+}
+
+fn rules(gate: &PermissionGate) -> Vec<String> {
+    let mut lines = vec!["gate".to_owned(), format!("mode: {}", gate.mode)];
+    for rule in gate.rules.iter().take(RULES) {
+        lines.push(format!("{} {rule}", format!("{:?}", rule.verdict).to_lowercase()));
+    }
+    if gate.rules.len() > RULES {
+        lines.push(format!("and {} more rules", gate.rules.len() - RULES));
+    }
+    lines.push("the floor holds under all of it".to_owned());
+    lines
+}
+
+fn stops(plan: &ValidatorPlan) -> &'static str {
+    if plan.blocking { "must pass" } else { "only tells" }
+}
+
+/// A flowchart, line by line.
+#[derive(Default)]
+struct Chart {
+    text: String,
+}
+
+impl Chart {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn node(&mut self, id: &str, lines: &[&str]) {
+        let label: Vec<String> = lines.iter().flat_map(|text| text.split('\n')).map(label).collect();
+        self.line(&format!("  {id}[\"{}\"]", label.join("<br/>")));
+    }
+
+    fn arrows(&mut self, isolated: bool) {
+        let lands = if isolated { "checks -->|lands when they pass| tree" } else { "workspace --- tree" };
+        for arrow in [
+            "person --> runtime",
+            "runtime -->|asks| provider",
+            "budget -.->|limits| runtime",
+            "runtime -->|calls| gate",
+            "gate -->|allowed or approved| tools",
+            "tools -->|commands| sandbox",
+            "tools --> workspace",
+            "sandbox --> workspace",
+            "workspace --> checks",
+            lands,
+            "runtime -.->|every event| sessions",
+        ] {
+            self.line(&format!("  {arrow}"));
+        }
+    }
+}
+
+/// Text in quotes, in which nothing means anything to whoever reads the chart.
+fn label(text: &str) -> String {
+    let text = one_line(text);
+    let mut out = String::new();
+    for c in text.chars().take(LONGEST) {
+        match c {
+            c if c.is_alphanumeric() => out.push(c),
+            ' ' | '.' | ',' | ':' | '/' | '-' | '_' | '$' | '+' | '=' => out.push(c),
+            c => out.push_str(&format!("#{};", u32::from(c))),
+        }
+    }
+    if text.chars().count() > LONGEST {
+        out.push('…');
+    }
+    out
+}
+
+fn identifier(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        assert_eq!(label(text), expect);
+    }
+
+    #[test]
+    fn a_label_holds_nothing_that_a_chart_would_read() {
+        check("bash(rm *)", "bash#40;rm #42;#41;");
+        check("\"]; click a \"javascript:x\"", "#34;#93;#59; click a #34;javascript:x#34;");
+        check("a\nb<br>%%{init}%%", "a#9166;b#60;br#62;#37;#37;#123;init#125;#37;#37;");
+    }
+}

@@ -1,0 +1,177 @@
+//! The reference of everything that has a name: settings, events, outcomes, exit codes, capabilities, errors. Made of
+//! the code itself, so that it cannot say something else; `cargo xtask docs` writes it to `docs/reference.md`.
+
+use serde_json::Value;
+use windlass_core::event;
+use windlass_core::runtime::{Capability, RunMode, capability_schema};
+use windlass_host::config::{Key, Kind};
+
+use crate::exit;
+use crate::settings::{KEYS, variable};
+
+/// The whole reference, as Markdown.
+pub(super) fn text() -> String {
+    let schema = event::schema();
+    let mut text = String::from(
+        "# Reference\n\nThis file is made from the code by `cargo xtask docs`; do not edit it.\n\n## Settings\n\n\
+         Set in `config.toml`, by `windlass config set KEY VALUE`, or by the variable; `windlass config --origin` shows \
+         what counts. A `*` stands for a name of your own.\n\n| key | value | variable | what it does |\n|---|---|---|---|\n",
+    );
+    for key in KEYS {
+        let variable = variable(key).map_or_else(String::new, |name| format!("`{name}`"));
+        text.push_str(&format!("| `{}` | {} | {variable} | {} |\n", key.name, value(key), cell(key.doc)));
+    }
+    text.push_str(
+        "\n## Events\n\nOne a line in `events.jsonl` and in `-o stream-json`. Every line has its `kind`, and:\n\n",
+    );
+    text.push_str("- `seq`: Its number in the log, from 1 without gaps; a live one, which is shown and forgotten, has `after` (the last number) and `n` instead.\n");
+    text.push_str(&fields(&schema["properties"], &[]));
+    for (kind, doc, about) in kinds(&schema) {
+        text.push_str(&format!("\n### `{kind}`\n\n{doc}\n"));
+        let fields = fields(about, &["kind"]);
+        if !fields.is_empty() {
+            text.push_str(&format!("\n{fields}"));
+        }
+    }
+    let defined = |name: &str| &schema["$defs"][name];
+    text.push_str(
+        "\n## Outcomes\n\nHow a run ended (`outcome.is` of `run_finished`).\n\n| outcome | meaning |\n|---|---|\n",
+    );
+    text.push_str(&words(defined("Outcome"), "is"));
+    text.push_str("\nWhy a run failed (`outcome.reason`).\n\n| reason | meaning |\n|---|---|\n");
+    text.push_str(&words(defined("FailReason"), "is"));
+    text.push_str("\nOn what ground it was refused (`outcome.category`).\n\n| category | meaning |\n|---|---|\n");
+    text.push_str(&words(defined("RefusalCategory"), "is"));
+    text.push_str("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
+    for (code, doc) in exit::CODES {
+        text.push_str(&format!("| {code} | {} |\n", cell(doc)));
+    }
+    text.push_str("\n## Errors that a model is told\n\nIn `result.error`, and as `Error [word]: …` in its text.\n\n");
+    text.push_str("| word | meaning |\n|---|---|\n");
+    text.push_str(&words(defined("ErrorCategory"), "is"));
+    text.push_str("\n## Limits\n\n| limit | meaning |\n|---|---|\n");
+    text.push_str(&words(defined("Limit"), "is"));
+    text.push_str(&capabilities());
+    text
+}
+
+/// What a runtime can do, and which work needs it.
+fn capabilities() -> String {
+    let mut text = String::from(
+        "\n## Capabilities of runtimes\n\nA runtime that lacks what the work needs is refused before it starts. `native` is \
+         our own loop; on a model without tools it acts through JSON in the text, which is the same to a run.\n\n\
+         | capability | meaning | native | full coder | patch coder | analysis |\n|---|---|---|---|---|---|\n",
+    );
+    let docs = docs_of(&capability_schema(), "is");
+    let native = windlass_engine::NativeRuntime::CAPABILITIES;
+    for one in Capability::ALL {
+        let doc = docs.iter().find(|(word, _)| word == one.word()).map(|(_, doc)| doc.as_str()).unwrap_or_default();
+        let mark = |yes: bool| if yes { "yes" } else { "" };
+        let needs = |mode: RunMode| if mode.needs().has(one) { "needs it" } else { "" };
+        text.push_str(&format!(
+            "| `{}` | {} | {} | {} | {} | {} |\n",
+            one.word(),
+            cell(doc),
+            mark(native.contains(&one)),
+            needs(RunMode::Full),
+            needs(RunMode::Patch),
+            needs(RunMode::Analysis),
+        ));
+    }
+    text
+}
+
+/// What a setting may be.
+fn value(key: &Key) -> String {
+    match key.kind {
+        Kind::Text => "text".to_owned(),
+        Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::Integer => "whole number".to_owned(),
+        Kind::Number => "number".to_owned(),
+        Kind::Limit => "number above zero, or `unlimited`".to_owned(),
+        Kind::Boolean => "`true` or `false`".to_owned(),
+        Kind::Texts => "list of texts".to_owned(),
+    }
+}
+
+/// Every kind of event with its words and its schema, by name.
+fn kinds(schema: &Value) -> Vec<(String, String, &Value)> {
+    let mut found = Vec::new();
+    collect(schema, &mut found);
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn collect<'a>(schema: &'a Value, found: &mut Vec<(String, String, &'a Value)>) {
+    if let Some(kind) = schema.pointer("/properties/kind/const").and_then(Value::as_str) {
+        found.push((kind.to_owned(), description(schema), &schema["properties"]));
+        return;
+    }
+    for key in ["oneOf", "anyOf", "allOf"] {
+        schema[key].as_array().into_iter().flatten().for_each(|one| collect(one, found));
+    }
+}
+
+/// The members of an object, one a line.
+fn fields(properties: &Value, but: &[&str]) -> String {
+    let all = properties.as_object().into_iter().flatten().filter(|(name, _)| !but.contains(&name.as_str()));
+    all.map(|(name, about)| format!("- `{name}`: {}\n", description(about))).collect()
+}
+
+/// A choice as rows of a table.
+fn words(schema: &Value, tag: &str) -> String {
+    docs_of(schema, tag).iter().map(|(word, doc)| format!("| `{word}` | {} |\n", cell(doc))).collect()
+}
+
+/// The words of a choice and what they mean.
+fn docs_of(schema: &Value, tag: &str) -> Vec<(String, String)> {
+    let one = |one: &Value| {
+        let tagged = one.pointer(&format!("/properties/{tag}/const"));
+        let word = tagged.or_else(|| one.get("const"))?.as_str()?.to_owned();
+        Some((word, description(one)))
+    };
+    schema["oneOf"].as_array().into_iter().flatten().filter_map(one).collect()
+}
+
+fn description(schema: &Value) -> String {
+    schema["description"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file as it is checked in.
+    const FILE: &str = include_str!("../../../../docs/reference.md");
+
+    #[test]
+    fn the_reference_is_the_checked_in_one() {
+        assert!(FILE == text(), "docs/reference.md is not what the code says: run `cargo xtask docs`");
+    }
+
+    #[test]
+    fn everything_that_has_a_name_has_words() {
+        for key in KEYS {
+            assert!(key.doc.ends_with(['.', '…']) && key.doc.len() > 8, "the setting `{}` has no words", key.name);
+        }
+        let schema = event::schema();
+        let found = kinds(&schema);
+        assert!(found.len() >= 38, "{found:?}");
+        for (kind, doc, about) in &found {
+            assert!(!doc.is_empty(), "the event `{kind}` has no words");
+            for (field, about) in about.as_object().into_iter().flatten().filter(|(field, _)| *field != "kind") {
+                assert!(!description(about).is_empty(), "`{field}` of the event `{kind}` has no words");
+            }
+        }
+        for name in ["Outcome", "FailReason", "RefusalCategory", "ErrorCategory", "Limit"] {
+            let docs = docs_of(&schema["$defs"][name], "is");
+            assert!(docs.len() >= 3 && docs.iter().all(|(_, doc)| !doc.is_empty()), "{name}: {docs:?}");
+        }
+        let docs = docs_of(&capability_schema(), "is");
+        assert!(Capability::ALL.iter().all(|one| docs.iter().any(|(word, doc)| word == one.word() && !doc.is_empty())));
+    }
+}

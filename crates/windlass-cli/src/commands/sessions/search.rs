@@ -1,0 +1,200 @@
+//! `sessions search`: words in prompts, answers, calls and results of all sessions, read one event at a time.
+
+use std::process::ExitCode;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use windlass_core::event::{Event, EventKind};
+use windlass_core::message::{Message, Origin, Part, Role};
+use windlass_core::store::SessionStore;
+use windlass_host::session_log::SessionLog;
+
+use crate::args::SearchArgs;
+use crate::failure::Failure;
+use crate::out::say;
+use crate::safe::{message, one_line};
+use crate::{exit, out};
+
+/// Characters shown on each side of a hit.
+const AROUND: usize = 80;
+
+pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Failure> {
+    let needle = Needle::new(&args.text, args.case);
+    if needle.chars.is_empty() {
+        return Err(Failure::usage("there is nothing to find").hint("name the words to look for"));
+    }
+    let (mut found, mut sessions) = (0, 0);
+    let mut heads = store.list();
+    'sessions: while let Some(head) = heads.next().await {
+        let head = match head {
+            Ok(head) => head,
+            Err(err) => {
+                say!("warning: passed over: {}", message(&err.to_string()));
+                continue;
+            }
+        };
+        sessions += 1;
+        let mut events = store.read(&head.id, 1);
+        while let Some(event) = events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(err) => {
+                    say!("warning: the rest is passed over: {}", message(&err.to_string()));
+                    break;
+                }
+            };
+            for (who, line) in hits(&event, &needle) {
+                if found >= args.limit || out::broken().is_some() {
+                    break 'sessions;
+                }
+                found += 1;
+                tell(&event, who, &line, args.json);
+            }
+        }
+    }
+    if found >= args.limit {
+        say!("there may be more than {} hits; --limit shows more", args.limit);
+    } else if found == 0 && !args.json {
+        say!("nothing found in {sessions} sessions");
+    }
+    // As with other programs that search: nothing found is not a success.
+    Ok(exit::unless_broken(if found == 0 { exit::FAILED } else { 0 }))
+}
+
+fn tell(event: &Event, who: &'static str, line: &str, as_json: bool) {
+    let seq = event.order.seq().unwrap_or_default();
+    if as_json {
+        out::json(
+            &json!({ "session": event.session, "seq": seq, "run": event.run, "at": event.at, "who": who, "line": line }),
+        );
+    } else {
+        out::out(&format!("{}  {seq:>5}  {who:<7} {}\n", event.session, one_line(line)));
+    }
+}
+
+/// The lines of an event that hold the words, with who said them.
+fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let mut look = |who: &'static str, text: &str| {
+        if needle.cannot_be_in(text) {
+            return;
+        }
+        found.extend(text.lines().filter_map(|line| needle.around(line)).map(|line| (who, line)));
+    };
+    match &event.kind {
+        EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => look_at(prompt, &mut look),
+        EventKind::Said { message } => look_at(message, &mut look),
+        EventKind::CallFinished { result, .. } => look("result", &result.text),
+        _ => {}
+    }
+    found
+}
+
+fn look_at(message: &Message, look: &mut impl FnMut(&'static str, &str)) {
+    let who = match (message.role, message.origin) {
+        (_, Origin::Engine) => "engine",
+        (Role::Assistant, _) => "model",
+        _ => "person",
+    };
+    for part in &message.parts {
+        match part {
+            Part::Text { text } => look(who, text),
+            Part::Reasoning { text, .. } => look("thought", text),
+            Part::Call(call) => {
+                look("call", &call.name);
+                texts(&call.args, &mut |text| look("call", text));
+                call.malformed.iter().for_each(|raw| look("call", raw));
+            }
+            Part::Result(result) => look("result", &result.text),
+            Part::Image { .. } => {}
+        }
+    }
+}
+
+/// All texts in a value.
+fn texts(value: &Value, look: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => look(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, look)),
+        Value::Object(map) => map.values().for_each(|item| texts(item, look)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What is looked for.
+struct Needle {
+    chars: Vec<char>,
+    case: bool,
+}
+
+impl Needle {
+    fn new(text: &str, case: bool) -> Self {
+        let mut needle = Self { chars: Vec::new(), case };
+        needle.chars = text.chars().map(|c| needle.fold(c)).collect();
+        needle
+    }
+
+    /// A quick no, for the many texts that do not hold it.
+    fn cannot_be_in(&self, text: &str) -> bool {
+        let [first, rest @ ..] = self.chars.as_slice() else { return false };
+        if !text.is_ascii() || !self.chars.iter().all(char::is_ascii) {
+            return false;
+        }
+        let same = |byte: u8, c: char| if self.case { byte == c as u8 } else { byte.eq_ignore_ascii_case(&(c as u8)) };
+        let bytes = text.as_bytes();
+        !bytes.iter().enumerate().any(|(at, byte)| {
+            same(*byte, *first)
+                && bytes.len() - at > rest.len()
+                && bytes[at + 1..].iter().zip(rest).all(|(byte, c)| same(*byte, *c))
+        })
+    }
+
+    /// One character for one, so that places in the folded line are places in the line.
+    fn fold(&self, c: char) -> char {
+        if self.case { c } else { c.to_lowercase().next().unwrap_or(c) }
+    }
+
+    /// The piece of a line around the first place that holds it.
+    fn around(&self, line: &str) -> Option<String> {
+        let chars: Vec<char> = line.chars().collect();
+        let folded: Vec<char> = chars.iter().map(|c| self.fold(*c)).collect();
+        let at = folded.windows(self.chars.len()).position(|piece| piece == self.chars)?;
+        let (from, to) = (at.saturating_sub(AROUND), (at + self.chars.len() + AROUND).min(chars.len()));
+        let mut shown: String = chars[from..to].iter().collect();
+        if from > 0 {
+            shown.insert(0, '…');
+        }
+        if to < chars.len() {
+            shown.push('…');
+        }
+        Some(shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, case: bool, line: &str, expect: Option<&str>) {
+        let needle = Needle::new(text, case);
+        assert_eq!(needle.around(line).as_deref(), expect, "{text} in {line}");
+        assert!(expect.is_none() || !needle.cannot_be_in(line), "the quick no is wrong: {text} in {line}");
+    }
+
+    #[test]
+    fn a_hit_is_shown_with_what_is_around_it() {
+        check("grüße", false, "Schöne GRÜSSE", None);
+        check("grüße", false, "Schöne GRÜßE, alle", Some("Schöne GRÜßE, alle"));
+        check("Grüße", true, "grüße", None);
+        check("abc", false, "ab", None);
+        check("bc", false, "abABC", Some("abABC"));
+        check("bc", true, "abABC", None);
+        assert!(Needle::new("bc", true).cannot_be_in("abABC") && Needle::new("abc", false).cannot_be_in("ab"));
+        // A character that grows when it is folded does not move what is shown.
+        check("x", false, "İİİx", Some("İİİx"));
+        let long = format!("{}needle{}", "a".repeat(500), "b".repeat(500));
+        let expect = format!("…{}needle{}…", "a".repeat(80), "b".repeat(80));
+        check("NEEDLE", false, &long, Some(&expect));
+    }
+}

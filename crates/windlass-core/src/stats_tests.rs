@@ -1,0 +1,102 @@
+#![allow(clippy::unwrap_used)]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A log as it stands in a file, with the seconds at which its lines were written.
+fn log(lines: &[(f64, Value)]) -> Vec<Event> {
+    let line = |(at, (seconds, kind)): (usize, &(f64, Value))| {
+        let at_ms = Timestamp::from_millis((seconds * 1_000.0) as i64);
+        let mut line = json!({ "v": 1, "seq": at + 1, "at": at_ms, "session": "s", "run": "r1", "trace": "t" });
+        line.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        serde_json::from_value(line).unwrap()
+    };
+    lines.iter().enumerate().map(line).collect()
+}
+
+fn stats(lines: &[(f64, Value)]) -> Stats {
+    let mut stats = Stats::default();
+    log(lines).iter().for_each(|event| stats.apply(event));
+    stats
+}
+
+fn opened() -> Value {
+    json!({ "kind": "session_opened", "workspace": "/w", "runtime": "native", "program": "0" })
+}
+
+fn started() -> Value {
+    json!({ "kind": "run_started", "prompt": { "role": "user", "parts": [] } })
+}
+
+fn spent(model: &str, cost: Option<u64>) -> Value {
+    let usage = json!({ "input": 25, "cache_read": 75, "cache_write": 0, "output": 10 });
+    json!({ "kind": "spent", "model": model, "call": usage, "cost_micros": cost, "total":
+            { "iterations": 0, "steps": 0, "usage": usage, "cost_micros": 0 } })
+}
+
+fn finished(id: &str, error: Option<&str>, ms: u64) -> Value {
+    json!({ "kind": "call_finished", "ms": ms, "result": { "id": id, "name": "bash", "text": "", "error": error } })
+}
+
+fn said() -> Value {
+    json!({ "kind": "said", "message": { "role": "assistant", "parts": [] } })
+}
+
+#[test]
+fn times_tokens_calls_asks_and_checks_are_counted() {
+    let ask = json!({ "id": "a1", "about": { "is": "question", "text": "which?" } });
+    let report = json!({ "judgement": "fail" });
+    let file = |path: &str, added: u32| json!({ "path": path, "change": "modified", "added": added, "removed": 1 });
+    let end = json!({ "kind": "run_finished", "outcome": { "is": "completed" }, "files": [file("a", 2), file("b", 3)],
+                      "totals": { "iterations": 1, "steps": 2, "usage": { "input": 0, "output": 0 }, "cost_micros": 0 },
+                      "ms": 9_000 });
+    let stats = stats(&[
+        (0.0, opened()),
+        (0.0, started()),
+        (0.0, json!({ "kind": "iteration_started", "iteration": 1 })),
+        (1.0, json!({ "kind": "waited", "reason": "", "error": "", "ms": 2_000, "attempt": 2 })),
+        (4.5, said()),
+        (4.5, spent("m", Some(7))),
+        (4.5, finished("c1", None, 100)),
+        (4.5, finished("c2", Some("denied"), 0)),
+        (4.5, finished("c3", Some("timeout"), 300)),
+        (5.0, json!({ "kind": "asked", "ask": ask })),
+        (8.0, json!({ "kind": "answered", "ask": "a1", "answer": { "is": "text", "text": "x" }, "by": "person" })),
+        (9.0, said()),
+        (9.0, spent("n", None)),
+        (
+            9.0,
+            json!({ "kind": "command_finished", "call": "c", "end": { "is": "exited", "code": 1 }, "bytes": 5, "ms": 4 }),
+        ),
+        (9.0, json!({ "kind": "validation_started", "validator": "cargo test" })),
+        (9.5, json!({ "kind": "validated", "validator": "cargo test", "blocking": true, "report": report })),
+        (9.6, end),
+    ]);
+    let sum = stats.total;
+    assert_eq!((stats.sessions, stats.runs.len(), stats.steps.len()), (1, 1, 2));
+    assert_eq!(stats.runs[0].sum, sum);
+    assert_eq!((sum.ms, sum.model_ms), (9_000, 1_500 + 1_000));
+    assert_eq!(sum.calls, Calls { count: 3, failed: 1, denied: 1, interrupted: 0, ms: 400, longest_ms: 300 });
+    assert_eq!(stats.steps[0].calls, sum.calls);
+    assert_eq!(sum.waits, Times { count: 1, ms: 2_000 });
+    assert_eq!(sum.asks, Asks { count: 1, by_person: 1, open: 0, ms: 3_000 });
+    assert_eq!(sum.commands, Commands { count: 1, failed: 1, bytes: 5, ms: 4 });
+    assert_eq!(stats.validators["cargo test"], Checks { count: 1, passed: 0, failed: 1, unverifiable: 0, ms: 500 });
+    assert_eq!((sum.files, sum.added, sum.removed), (2, 5, 2));
+    assert_eq!((sum.spent.steps, sum.spent.cost_micros, sum.spent.unpriced), (2, 7, true));
+    assert_eq!((stats.models["m"].unpriced, stats.models["n"].unpriced), (0, 1));
+    assert_eq!(cache_hits(&sum.spent.usage), Some(0.75));
+    assert_eq!(cache_hits(&Usage::default()), None);
+    let mut twice = stats.clone();
+    twice.add(stats.clone());
+    assert_eq!((twice.sessions, twice.total.spent.steps, twice.tools["bash"].count), (2, 4, 6));
+    assert_eq!((twice.tools["bash"].longest_ms, twice.files.len()), (300, 2));
+}
+
+#[test]
+fn a_clock_that_was_set_back_counts_as_no_time() {
+    let stats = stats(&[(9.0, opened()), (9.0, started()), (2.0, said()), (1.0, spent("m", Some(0)))]);
+    assert_eq!(stats.total.model_ms, 0);
+    assert_eq!(stats.runs[0].outcome, None);
+}
