@@ -125,6 +125,8 @@ pub(crate) struct Done {
     /// Calls that are marked as interrupted.
     pub(crate) interrupted: usize,
     pub(crate) resumes: usize,
+    /// Where everything still is, if that was asked for.
+    pub(crate) kept: Option<std::path::PathBuf>,
 }
 
 /// A run without a blow: what all others are held against.
@@ -141,6 +143,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) binary: &'a std::path::Path,
     pub(crate) template: &'a Template,
     pub(crate) expected: &'a Expected,
+    /// Leave the scratch directory of each case.
+    pub(crate) keep: bool,
 }
 
 impl Expected {
@@ -152,12 +156,15 @@ impl Expected {
         if ran.code != Some(0) || !ran.left.is_empty() {
             return Err(anyhow!("the run without a blow failed ({:?}, left {:?}): {}", ran.code, ran.left, said()));
         }
-        here.run(["status"], None)?;
-        let logs = here.logs()?;
+        let (logs, tree) = (here.logs()?, here.tree()?);
         let log = logs.values().next().ok_or_else(|| anyhow!("the run without a blow has no log"))?;
         let folded = Folded::of(log, |text| here.neutral(text))?;
+        here.next_day()?;
+        for place in Where::ALL {
+            here.run(next_args(place), None)?;
+        }
         let shapes = here.shapes()?.into_keys().collect();
-        Ok(Self { ops: ran.ops, events: folded.events, tree: here.tree()?, items: folded.items, shapes })
+        Ok(Self { ops: ran.ops, events: folded.events, tree, items: folded.items, shapes })
     }
 }
 
@@ -169,13 +176,9 @@ pub(crate) fn run(case: Case, ground: &Ground<'_>) -> Result<Done> {
     trial.after_blow(&ran)?;
     trial.resume(&ran)?;
     trial.after_all()?;
-    Ok(Done {
-        case,
-        hit: ran.hit,
-        wrong: trial.wrong,
-        interrupted: trial.interrupted,
-        resumes: trial.resumes,
-    })
+    let Trial { wrong, interrupted, resumes, place, .. } = trial;
+    let kept = ground.keep.then(|| place.keep());
+    Ok(Done { case, hit: ran.hit, wrong, interrupted, resumes, kept })
 }
 
 struct Trial<'a> {
@@ -334,11 +337,23 @@ impl Trial<'_> {
         for why in tree_difference(&expected.tree, &self.place.tree()?) {
             self.note(Wrong::Tree, why);
         }
-        let shapes = self.place.shapes()?;
+        self.left_files()
+    }
+
+    /// What is there after somebody came back the next day and did a little more.
+    fn left_files(&mut self) -> Result<()> {
+        self.place.next_day()?;
+        for place in Where::ALL {
+            let ran = self.place.run(next_args(place), None)?;
+            if ran.code != Some(0) {
+                self.note(Wrong::Unfinished, format!("the run of the next day failed: {}", short(&ran.err)));
+            }
+        }
+        let (shapes, expected) = (self.place.shapes()?, self.ground.expected);
         let left: Vec<_> = shapes.keys().filter(|shape| !expected.shapes.contains(shape)).collect();
-        // What a repair sets aside is kept for the person on purpose.
-        let left: Vec<_> = left.into_iter().filter(|shape| !shape.contains("events.jsonl.")).take(MOST_TOLD).collect();
-        for shape in left {
+        // Kept for the person on purpose: what a repair of a log sets aside, and the list of mended landings.
+        let meant = |shape: &str| shape.contains("events.jsonl.") || shape == "data/undo/recovered";
+        for shape in left.into_iter().filter(|shape| !meant(shape)).take(MOST_TOLD) {
             self.note(Wrong::LeftFiles, shape.clone());
         }
         Ok(())
@@ -358,6 +373,12 @@ fn run_args(place: Where) -> Vec<&'static str> {
         args.extend(CHECKED);
     }
     args
+}
+
+/// A little more work, on another day.
+fn next_args(place: Where) -> Vec<&'static str> {
+    let place = if place == Where::InPlace { "--in-place" } else { "--isolated" };
+    vec!["run", "A little more.", place, "--script", "../next.toml", "--approval", "auto", "--validate", "none"]
 }
 
 fn tree_difference(expected: &Tree, got: &Tree) -> Vec<String> {

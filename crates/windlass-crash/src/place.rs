@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
@@ -70,8 +71,27 @@ impl Place {
             std::fs::create_dir(dir.path().join(name))?;
         }
         std::fs::write(dir.path().join("script.toml"), work::script())?;
+        std::fs::write(dir.path().join("next.toml"), work::NEXT)?;
         copy(template.dir.path(), &dir.path().join("project"))?;
         Ok(Self { dir, binary: binary.to_owned() })
+    }
+
+    /// Makes everything that is kept two days older.
+    pub(crate) fn next_day(&self) -> Result<()> {
+        let then = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+        let Ok(data) = self.data().canonicalize() else { return Ok(()) };
+        walk(&data, "", &mut |_, full| {
+            let about = std::fs::symlink_metadata(full)?;
+            if about.is_file() || about.is_dir() {
+                std::fs::File::open(full)?.set_modified(then)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Leaves everything where it is.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.dir.keep()
     }
 
     pub(crate) fn project(&self) -> PathBuf {

@@ -46,6 +46,8 @@ pub struct Options {
     pub pick: Pick,
     /// How many cases at a time.
     pub workers: usize,
+    /// Leave the scratch directory of each case, and say where it is.
+    pub keep: bool,
 }
 
 /// Does everything; `tell` hears of each case that did not hold as soon as it is known.
@@ -58,7 +60,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Case, &str) + Sync)) -> Result<Rep
     let mut report = Report::default();
     for &place in &options.places {
         let expected = Expected::find(&binary, &template, place)?;
-        let ground = Ground { binary: &binary, template: &template, expected: &expected };
+        let ground = Ground { binary: &binary, template: &template, expected: &expected, keep: options.keep };
         for &how in &options.hows {
             let began = Instant::now();
             let mut ops: BTreeMap<Kind, usize> = BTreeMap::new();
@@ -99,6 +101,9 @@ fn blows(
             if let Ok(done) = &done {
                 if done.hit.is_none() {
                     over.fetch_min(at, Ordering::SeqCst);
+                }
+                if let Some(kept) = &done.kept {
+                    tell(&done.case, &format!("kept in {}", kept.display()));
                 }
                 done.wrong.iter().for_each(|(wrong, why)| tell(&done.case, &format!("{}: {why}", wrong.word())));
             } else {

@@ -18,6 +18,16 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("src/lib.rs", "//! A library.\n\n/// How far we are.\npub const STEP: u32 = 0;\n"),
 ];
 
+/// The script of a little more work.
+pub(crate) const NEXT: &str = r#"
+[[step]]
+text = "A little more."
+calls = [{ name = "bash", args = { command = "echo more >> more.log" } }]
+
+[[step]]
+text = "Done."
+"#;
+
 /// The script of the model, which follows the conversation.
 pub(crate) fn script() -> String {
     let mut text = String::from("follow = \"history\"\n");
