@@ -246,10 +246,15 @@ impl Trial<'_> {
         let How::Fail(_) = self.case.how else { return Ok(()) };
         let blow = Some(Blow { at: 1, how: self.case.how });
         for session in sessions {
-            for args in [vec!["sessions", "show", session], vec!["sessions", "export", session], vec!["sessions", "list"]] {
+            for args in
+                [vec!["sessions", "show", session], vec!["sessions", "export", session], vec!["sessions", "list"]]
+            {
                 let ran = self.place.run(&args, blow)?;
                 if ran.code != Some(0) || ran.out.trim().is_empty() {
-                    self.note(Wrong::Unloadable, format!("{} while the disk fails: {}", args.join(" "), short(&ran.err)));
+                    self.note(
+                        Wrong::Unloadable,
+                        format!("{} while the disk fails: {}", args.join(" "), short(&ran.err)),
+                    );
                 }
             }
         }

@@ -37,7 +37,15 @@ fn read(args: &[String]) -> Result<Options> {
     let (binary, rest) = args.split_first().context("the first word is the path of a windlass binary")?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (places, hows) = (Where::ALL.to_vec(), vec![How::Kill]);
-    let mut options = Options { binary: PathBuf::from(binary), places, hows, pick: Pick::All, workers, keep: false };
+    let mut options = Options {
+        binary: PathBuf::from(binary),
+        places,
+        hows,
+        pick: Pick::All,
+        workers,
+        keep: false,
+        wide_patches: false,
+    };
     let (mut every, mut seed) = (None, 0);
     let mut words = rest.iter();
     while let Some(word) = words.next() {
@@ -47,6 +55,7 @@ fn read(args: &[String]) -> Result<Options> {
             "--every" => every = Some(number(value()?)?),
             "--seed" => seed = value()?.parse().context("the seed is a number")?,
             "--workers" => options.workers = number(value()?)?,
+            "--wide-patches" => options.wide_patches = true,
             "--keep" => options.keep = true,
             "--how" => options.hows = value()?.split(',').map(how).collect::<Result<_>>()?,
             "--errors" => {
@@ -55,7 +64,9 @@ fn read(args: &[String]) -> Result<Options> {
                 options.hows = names.split(',').map(how).collect::<Result<_>>()?;
             }
             "--place" => options.places = vec![place(value()?)?],
-            other => bail!("there is no option `{other}`; there are: --only --every --seed --how --errors --place --workers --keep"),
+            other => bail!(
+                "there is no option `{other}`; there are: --only --every --seed --how --errors --place --workers --keep --wide-patches"
+            ),
         }
     }
     if let Some(every) = every {

@@ -18,10 +18,12 @@ use crate::work;
 /// A project as it is before the task, with a repository; made once and copied.
 pub(crate) struct Template {
     dir: TempDir,
+    /// Patches of the task change two files each.
+    wide_patches: bool,
 }
 
 impl Template {
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(wide_patches: bool) -> Result<Self> {
         let dir = TempDir::new().context("no scratch directory can be made")?;
         for (path, text) in work::FILES {
             let path = dir.path().join(path);
@@ -39,7 +41,7 @@ impl Template {
         git(&["init", "--quiet", "--template=", "."])?;
         git(&["add", "."])?;
         git(&["commit", "--quiet", "-m", "first"])?;
-        Ok(Self { dir })
+        Ok(Self { dir, wide_patches })
     }
 }
 
@@ -70,7 +72,7 @@ impl Place {
         for name in ["home", "tmp", "said"] {
             std::fs::create_dir(dir.path().join(name))?;
         }
-        std::fs::write(dir.path().join("script.toml"), work::script())?;
+        std::fs::write(dir.path().join("script.toml"), work::script(template.wide_patches))?;
         std::fs::write(dir.path().join("next.toml"), work::NEXT)?;
         copy(template.dir.path(), &dir.path().join("project"))?;
         Ok(Self { dir, binary: binary.to_owned() })
@@ -157,7 +159,17 @@ impl Place {
         let mut shapes = BTreeMap::new();
         for (root, name) in [(self.data(), "data"), (self.dir.path().join("tmp"), "tmp")] {
             if root.exists() {
-                walk(&root, "", &mut |path, _| {
+                walk(&root, "", &mut |path, full| {
+                    // A process that dies before the first event leaves the folder of a session that never was; it
+                    // takes no room, and every list passes over it.
+                    let never_begun = path.split_once('/').is_some_and(|(top, _)| top == "sessions")
+                        && full
+                            .ancestors()
+                            .take(2)
+                            .all(|dir| std::fs::metadata(dir.join("events.jsonl")).map_or(0, |log| log.len()) == 0);
+                    if never_begun {
+                        return Ok(());
+                    }
                     *shapes.entry(format!("{name}/{}", shape(path))).or_default() += 1;
                     Ok(())
                 })?;

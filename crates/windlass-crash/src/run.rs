@@ -48,6 +48,8 @@ pub struct Options {
     pub workers: usize,
     /// Leave the scratch directory of each case, and say where it is.
     pub keep: bool,
+    /// Patches of the task change two files each; a crash between the two leaves a part of it.
+    pub wide_patches: bool,
 }
 
 /// Does everything; `tell` hears of each case that did not hold as soon as it is known.
@@ -56,7 +58,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Case, &str) + Sync)) -> Result<Rep
     let binary = options.binary.canonicalize().with_context(|| format!("no binary at {}", options.binary.display()))?;
     let runs = rustix::fs::access(&binary, rustix::fs::Access::EXEC_OK).is_ok() && binary.is_file();
     ensure!(runs, "{} is no program that can be started", binary.display());
-    let template = Template::new()?;
+    let template = Template::new(options.wide_patches)?;
     let mut report = Report::default();
     for &place in &options.places {
         let expected = Expected::find(&binary, &template, place)?;

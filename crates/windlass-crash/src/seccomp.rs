@@ -71,7 +71,8 @@ impl Listener {
     /// Waits for the next call, but not longer than this.
     pub(crate) fn next(&self, wait: Duration) -> io::Result<Came> {
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
-        let wait = Timespec { tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: wait.subsec_nanos().into() };
+        let wait =
+            Timespec { tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: wait.subsec_nanos().into() };
         match poll(&mut polled, Some(&wait)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Came::Nothing),
             Ok(_) => {}

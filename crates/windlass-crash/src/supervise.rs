@@ -210,9 +210,6 @@ fn tear(main: u32, notice: &Notice, op: &Op) {
     let Some(Ok(process)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) else { return };
     let Ok(file) = rustix::process::pidfd_getfd(process, fd as i32, PidfdGetfdFlags::empty()) else { return };
     // A handle without a place for it writes nothing, and then it is a plain kill.
-    let _ = if op.call == "write" {
-        rustix::io::write(&file, &bytes)
-    } else {
-        rustix::io::pwrite(&file, &bytes, offset)
-    };
+    let _ =
+        if op.call == "write" { rustix::io::write(&file, &bytes) } else { rustix::io::pwrite(&file, &bytes, offset) };
 }

@@ -29,11 +29,11 @@ text = "Done."
 "#;
 
 /// The script of the model, which follows the conversation.
-pub(crate) fn script() -> String {
+pub(crate) fn script(wide_patches: bool) -> String {
     let mut text = String::from("follow = \"history\"\n");
     let mut made = Made::default();
     for step in 1..=STEPS {
-        let calls: Vec<String> = made.calls(step).iter().map(inline).collect();
+        let calls: Vec<String> = made.calls(step, wide_patches).iter().map(inline).collect();
         text.push_str(&format!("\n[[step]]\ntext = \"Step {step} of {STEPS}.\"\ncalls = [\n"));
         calls.iter().for_each(|call| text.push_str(&format!("  {call},\n")));
         text.push_str("]\n");
@@ -50,14 +50,14 @@ struct Made {
 }
 
 impl Made {
-    fn calls(&mut self, step: usize) -> Vec<Value> {
+    fn calls(&mut self, step: usize, wide_patches: bool) -> Vec<Value> {
         match step % 8 {
             1 => vec![append(step)],
             2 => vec![self.count()],
             3 => vec![note(step)],
             4 => vec![append(step), self.edit()],
             5 => vec![copies(step)],
-            6 => vec![self.patch(step)],
+            6 => vec![self.patch(step, wide_patches)],
             7 => vec![
                 json!({ "name": "read_file", "args": { "path": "steps.log" } }),
                 json!({ "name": "grep", "args": { "pattern": "STEP", "path": "src" } }),
@@ -86,13 +86,17 @@ impl Made {
         })
     }
 
-    fn patch(&mut self, step: usize) -> Value {
-        let (old, new, path) = (self.counter, self.counter + 1, format!("patched/{step}.txt"));
-        self.counter += 1;
-        let patch = format!(
-            "--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-value = {old}\n+value = {new}\n--- /dev/null\n+++ \
-             b/{path}\n@@ -0,0 +1 @@\n+patch {step}.\n"
-        );
+    /// A patch. One that changes two files is written file by file, so that a crash between them leaves a part, and a
+    /// model that only repeats what it did cannot mend that: it is there on request.
+    fn patch(&mut self, step: usize, wide: bool) -> Value {
+        let path = format!("patched/{step}.txt");
+        let mut patch = format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+patch {step}.\n");
+        if wide {
+            let (old, new) = (self.counter, self.counter + 1);
+            self.counter += 1;
+            patch =
+                format!("--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-value = {old}\n+value = {new}\n{patch}");
+        }
         json!({
             "name": "apply_patch",
             "args": { "patch": patch },
@@ -145,7 +149,8 @@ fn moved(step: usize) -> Value {
 fn inline(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name} = {}", inline(value))).collect();
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name} = {}", inline(value))).collect();
             format!("{{ {} }}", fields.join(", "))
         }
         Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
