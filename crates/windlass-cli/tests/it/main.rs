@@ -4,6 +4,8 @@
 mod attacks;
 mod cassette;
 mod codes;
+#[cfg(target_os = "linux")]
+mod crash;
 mod differential;
 mod faults;
 mod help;
