@@ -7,6 +7,7 @@ mod attacks;
 mod bench;
 mod cargo;
 mod check;
+mod crash;
 mod install;
 mod live;
 
@@ -66,6 +67,12 @@ const COMMANDS: &[Command] = &[
             no_arguments("attacks", args)?;
             attacks::run(&cargo::root()?)
         },
+    },
+    Command {
+        name: "crash",
+        takes: "[--every N] [--how HOW] …",
+        about: "kills the binary at every write, sync and rename, resumes it, and says what did not hold; --errors all: fails them",
+        run: crash::run,
     },
 ];
 

@@ -23,6 +23,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
     // listens on loopback by nature, so it bans nothing.
     ("windlass-corpus", &[]),
+    // Kills a windlass binary and lets it resume; knows no other crate of ours, for the same reasons.
+    ("windlass-crash", &[]),
     (
         "windlass-cli",
         &[
@@ -35,6 +37,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-tools",
             "windlass-validators",
             "windlass-corpus",
+            "windlass-crash",
         ],
     ),
     ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers"]),

@@ -200,6 +200,7 @@ impl Desk {
 
 /// Finishes or takes back landings that a dead process left behind; to be called before anything else is done.
 pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recovered, String>)> {
+    shelf.sweep();
     let mut recovered = Vec::new();
     let journals = shelf.directories().into_iter().map(|(name, dir)| (name, landing::journal_of(&dir)));
     let own = std::fs::read_dir(undo.join(JOURNALS)).into_iter().flatten().flatten().take(MAX_JOURNALS);

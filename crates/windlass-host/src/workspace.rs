@@ -40,18 +40,19 @@ pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
     kernel: KernelLookup,
+    swept: write::Swept,
 }
 
 impl Root {
     /// Opens the directory as it is, without any rule about which directories are fit to be a workspace;
     /// see [`Root::open_workspace`] for that.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        discover::open_dir(path).map(|(dir, path)| Self { dir, path, kernel: KernelLookup::default() })
+        discover::open_dir(path).map(|(dir, path)| Self::standing_for(path, dir))
     }
 
     /// A tree that stands for the directory at this path: what the path shows to others is something else.
     pub(crate) fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
-        Self { dir, path, kernel: KernelLookup::default() }
+        Self { dir, path, kernel: KernelLookup::default(), swept: write::Swept::default() }
     }
 
     /// Opens a directory as a workspace. `unfit` are directories that hold far more than a project, such as

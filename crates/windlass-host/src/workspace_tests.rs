@@ -249,6 +249,21 @@ fn parents_are_made_and_no_draft_is_left_behind() {
 }
 
 #[test]
+fn a_draft_of_a_dead_process_goes_with_the_next_write_beside_it() {
+    let f = fixture();
+    // No process has the largest number; the other one is this process, and the third is no draft.
+    let ours = format!("x/.windlass-{:08x}00000000.tmp", std::process::id());
+    for name in ["x/.windlass-7fffffff00000000.tmp", ours.as_str(), "x/.windlass-7fffffff.tmp"] {
+        std::fs::create_dir_all(f.root.root().join("x")).unwrap();
+        std::fs::write(f.root.root().join(name), "").unwrap();
+    }
+    f.root.write("x/a.txt", b"1").unwrap();
+    let left = |name: &str| f.root.root().join(name).exists();
+    assert!(!left("x/.windlass-7fffffff00000000.tmp"), "nobody will ever rename it");
+    assert!(left(&ours) && left("x/.windlass-7fffffff.tmp") && left("x/a.txt"));
+}
+
+#[test]
 fn a_read_only_file_is_left_alone() {
     let f = fixture();
     let path = f.root.root().join("a.txt");

@@ -67,7 +67,7 @@ impl Provider for ScriptedProvider {
         };
         let (number, step) = match &next {
             Next::Step(number) => (*number, self.script.step(*number)),
-            Next::Made(number, step) => (*number, Some(step)),
+            Next::Made(number, step) => (*number, Some(step.as_ref())),
         };
         let Some(step) = step else {
             let (asked, has) = (number + 1, self.script.len());

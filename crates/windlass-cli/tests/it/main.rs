@@ -6,6 +6,8 @@ mod attacks;
 mod cassette;
 mod codes;
 mod context;
+#[cfg(target_os = "linux")]
+mod crash;
 mod differential;
 mod exports;
 mod faults;

@@ -18,6 +18,10 @@ pub const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const MAX_CARD: u64 = 1 << 20;
 /// The most copies that are listed.
 const MAX_COPIES: usize = 10_000;
+/// What is being thrown away has a name that no copy can have, so that nobody takes what is left of it for a copy.
+const GONE: &str = ".gone-";
+/// A directory without a card that nobody has touched for so long was left by a process that is gone.
+const ABANDONED: Duration = Duration::from_secs(3600);
 /// Files that are counted to know what a copy takes.
 const MAX_COUNTED: usize = 1_000_000;
 
@@ -161,6 +165,21 @@ impl Shelf {
         entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path()))).collect()
     }
 
+    /// Removes what a process that died left of a copy: half thrown away, or never made.
+    pub(super) fn sweep(&self) {
+        for (name, dir) in self.directories() {
+            let untouched = || {
+                let touched = std::fs::symlink_metadata(&dir).and_then(|about| about.modified()).ok()?;
+                SystemTime::now().duration_since(touched).ok()
+            };
+            let no_card = || !dir.join("card.json").exists() && untouched().is_some_and(|since| since > ABANDONED);
+            if name.starts_with(GONE) || (no_card() && lock(&dir, &name).is_ok()) {
+                // What cannot be removed now is tried again at the next start.
+                let _ = remove_tree(&dir);
+            }
+        }
+    }
+
     /// Copies to throw away so that the bounds hold, oldest first, each with the reason.
     #[must_use]
     pub fn surplus(&self, max_bytes: u64, max_age: Duration) -> Vec<(Card, String)> {
@@ -218,9 +237,11 @@ impl Slot {
         self.write_card()
     }
 
-    /// Throws it away.
+    /// Throws it away: first its name, at once, then what it holds.
     pub fn discard(self) -> Result<(), ShelfError> {
-        remove_tree(&self.dir).map_err(|err| ShelfError::Io(format!("{} cannot be removed: {err}", self.dir.display())))
+        let gone = self.dir.with_file_name(format!("{GONE}{}", self.card.name));
+        let removed = std::fs::rename(&self.dir, &gone).and_then(|()| remove_tree(&gone));
+        removed.map_err(|err| ShelfError::Io(format!("{} cannot be removed: {err}", self.dir.display())))
     }
 }
 
@@ -331,5 +352,23 @@ mod tests {
         assert_eq!(shelf.surplus(MAX_BYTES, MAX_AGE).len(), 0);
         shelf.open(&name).unwrap().discard().unwrap();
         assert!(shelf.list().is_empty());
+    }
+
+    #[test]
+    fn what_a_process_that_died_left_of_a_copy_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(dir.path().to_owned());
+        let slot = shelf.create(Path::new("/w"), "s1", "run-1").unwrap();
+        let make = |name: &str| {
+            std::fs::create_dir_all(dir.path().join(name).join("upper")).unwrap();
+            dir.path().join(name)
+        };
+        let (half, fresh, old) = (make(".gone-warm-willow-1"), make("calm-reef-2"), make("calm-reef-3"));
+        let long_ago = SystemTime::now() - 2 * ABANDONED;
+        File::open(&old).unwrap().set_modified(long_ago).unwrap();
+        File::open(&slot.dir).unwrap().set_modified(long_ago).unwrap();
+        shelf.sweep();
+        assert!(!half.exists() && !old.exists(), "what is half gone or was never made goes");
+        assert!(fresh.exists() && slot.dir.exists(), "what is being made stays, and so does what has a card");
     }
 }

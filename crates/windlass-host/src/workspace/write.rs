@@ -2,13 +2,14 @@
 //! sees the old bytes or the new ones and never a mixture. Only regular files are ever replaced, and only
 //! regular files and links are removed.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-#[cfg(target_os = "linux")]
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -23,6 +24,8 @@ const NAME_TRIES: u32 = 8;
 /// The most bytes of one extended attribute, or of the names of all; longer ones are not kept.
 #[cfg(target_os = "linux")]
 const MAX_ATTRIBUTES: usize = 16 * 1024;
+/// Names of one directory that are looked at for drafts that were left.
+const MAX_SWEPT: usize = 20_000;
 /// What the name of a draft begins with.
 const DRAFT: &str = ".windlass-";
 
@@ -39,6 +42,7 @@ impl Root {
         };
         // While it is filled, nobody else sees what takes the place of a private file.
         let mode = if old.is_some() { 0o600 } else { 0o666 };
+        self.swept.sweep(spot.parent(self.handle()));
         let draft = Draft::create(spot.parent(self.handle()), &path, mode)?;
         draft.fill(bytes, &path)?;
         if let Some(old) = old {
@@ -129,6 +133,42 @@ pub(crate) fn is_draft(name: &OsStr) -> bool {
     random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
+/// The process that made a draft: the first half of what is drawn is its number.
+fn maker(name: &OsStr) -> Option<u32> {
+    let name = name.to_str().filter(|name| is_draft(OsStr::new(name)))?;
+    u32::from_str_radix(name.strip_prefix(DRAFT)?.get(..8)?, 16).ok()
+}
+
+/// In doubt it lives.
+fn is_alive(process: u32) -> bool {
+    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// The directories in which drafts of dead processes were looked for, each once. Such a draft was left between its
+/// naming and the rename, so the write did not happen; whoever does it again comes to the same directory.
+#[derive(Debug, Default)]
+pub(super) struct Swept(Mutex<BTreeSet<(u64, u64)>>);
+
+impl Swept {
+    fn sweep(&self, dir: BorrowedFd<'_>) {
+        let Ok(stat) = rustix::fs::fstat(dir) else { return };
+        let first = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((stat.st_dev, stat.st_ino));
+        // The handle may be one that only names the directory.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(dir, ".", flags, Mode::empty()).and_then(rustix::fs::Dir::new);
+        let Some(Ok(entries)) = first.then(open) else { return };
+        for entry in entries.take(MAX_SWEPT).flatten() {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let is_left = maker(name).is_some_and(|maker| !is_alive(maker));
+            if is_left {
+                // It is in nobody's way: every list passes over it.
+                let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+            }
+        }
+    }
+}
+
 /// A file that nobody sees until it is published. Where the system can, it has no name until then, so that a
 /// process that is killed leaves nothing behind; elsewhere it has one that nobody knows.
 struct Draft<'a> {
@@ -197,7 +237,8 @@ impl Drop for Draft<'_> {
 /// Tries names until one is free.
 fn fresh_name<T>(mut take: impl FnMut(&str) -> Result<T, Errno>) -> Result<(String, T), Errno> {
     for _ in 0..NAME_TRIES {
-        let name = format!("{DRAFT}{:016x}.tmp", crate::clock::random_u64());
+        let drawn = crate::clock::random_u64() >> 32;
+        let name = format!("{DRAFT}{:08x}{drawn:08x}.tmp", std::process::id());
         match take(&name) {
             Ok(taken) => return Ok((name, taken)),
             Err(Errno::EXIST) => {}

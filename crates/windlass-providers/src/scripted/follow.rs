@@ -20,7 +20,7 @@ pub(super) enum Next {
     /// The step of the script with this number, counted from 0.
     Step(usize),
     /// Looking, or repeating, for the step with this number.
-    Made(usize, Step),
+    Made(usize, Box<Step>),
 }
 
 /// What is to be done about a call of a step that was played.
@@ -37,7 +37,7 @@ pub(super) fn next(script: &Script, history: &[Entry]) -> Next {
     let Some(step) = script.step(at) else { return Next::Step(at) };
     let results: Vec<&ToolResult> = history.iter().flat_map(|entry| &entry.parts).filter_map(result).collect();
     let open: Vec<Open> = (0..step.calls.len()).map(|nth| open(step, at, nth, &results)).collect();
-    let made = |text: &str, calls: Vec<Call>| Step { text: Some(text.to_owned()), calls, ..Step::default() };
+    let made = |text: &str, calls: Vec<Call>| Box::new(Step { text: Some(text.to_owned()), calls, ..Step::default() });
     let looks: Vec<Call> = step.calls.iter().enumerate().filter_map(|(nth, call)| look(call, at, nth, &open)).collect();
     if !looks.is_empty() {
         return Next::Made(at, made(LOOKING, looks));

@@ -1,0 +1,55 @@
+//! A sample of the crash harness through the built binary; `cargo xtask crash` does all of it. One operation of each
+//! kind on each kind of file, and the last ones, so that every way of being interrupted is met each time.
+
+use std::path::PathBuf;
+
+use windlass_crash::{How, Options, Pick, Where, run};
+
+/// So many cases at a time; each is one process that mostly waits for the disk.
+const WORKERS: usize = 4;
+
+#[track_caller]
+fn check(place: Where, hows: &[&str], pick: Pick) {
+    let options = Options {
+        binary: PathBuf::from(env!("CARGO_BIN_EXE_windlass")),
+        places: vec![place],
+        hows: hows.iter().map(|word| How::of(word).unwrap()).collect(),
+        pick,
+        workers: WORKERS,
+        keep: false,
+        wide_patches: false,
+    };
+    let report = run(&options, &|_, _| {}).unwrap_or_else(|err| panic!("{err:#}"));
+    let told = report.failures.iter().map(|(case, why)| format!("{why}\n  again: {}", case.repeat()));
+    let told = told.collect::<Vec<_>>().join("\n");
+    assert!(report.failures.is_empty(), "\n{told}\n\n{}", report.table());
+    for row in &report.rows {
+        assert!(row.events >= 190, "a run of about 200 events, not of {}", row.events);
+        assert!(row.blows() > 0, "nothing was struck:\n{}", report.table());
+        if row.how == How::Kill {
+            let missed: Vec<_> = row.ops.keys().filter(|kind| !row.struck.contains_key(kind)).collect();
+            assert!(missed.is_empty(), "no operation of these kinds was struck: {missed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_run_in_place_that_is_killed_goes_on_where_it_was() {
+    check(Where::InPlace, &["kill"], Pick::Sample(28, 6));
+}
+
+#[test]
+fn an_isolated_run_that_is_killed_goes_on_where_it_was() {
+    check(Where::Isolated, &["kill"], Pick::Sample(28, 6));
+}
+
+#[test]
+fn a_write_that_is_torn_costs_that_one_event() {
+    check(Where::InPlace, &["torn"], Pick::Every(240, 7));
+}
+
+#[test]
+fn a_disk_that_fails_is_a_clear_end_and_no_loss() {
+    check(Where::InPlace, &["enospc", "eio", "erofs"], Pick::Every(290, 11));
+    check(Where::Isolated, &["enospc", "eio", "erofs"], Pick::Every(290, 11));
+}

@@ -1,0 +1,127 @@
+//! A log as a conversation: what the model said and what became of each call it made, without what an interruption
+//! adds. Two conversations are the same when they differ only in calls that are marked as interrupted. Pure.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::work::GO_ON;
+
+/// One thing of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// Words of the person or of the model.
+    Words(String),
+    /// A call by the step it is for, and its result; none when it failed or was interrupted, and was seen to have
+    /// happened.
+    Call { step: String, call: String, result: Option<String> },
+}
+
+/// Everything one log says.
+#[derive(Debug, Default)]
+pub(crate) struct Folded {
+    pub(crate) items: Vec<Item>,
+    pub(crate) events: usize,
+    /// How often each call was started.
+    pub(crate) started: BTreeMap<String, usize>,
+    /// Calls that are marked as interrupted or not run.
+    pub(crate) interrupted: usize,
+    /// Whether there was a run.
+    pub(crate) begun: bool,
+    /// How the last run ended; none while it is open.
+    pub(crate) outcome: Option<String>,
+}
+
+/// The lines that are whole.
+pub(crate) fn whole_lines(log: &[u8]) -> &[u8] {
+    let end = log.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    &log[..end]
+}
+
+impl Folded {
+    /// Folds the whole lines of a log.
+    pub(crate) fn of(log: &[u8], neutral: impl Fn(&str) -> String) -> Result<Self> {
+        let mut folded = Self::default();
+        let text = std::str::from_utf8(whole_lines(log)).context("the log is no text")?;
+        for (at, line) in text.lines().enumerate() {
+            let event: Value = serde_json::from_str(line).with_context(|| format!("line {} is no event", at + 1))?;
+            folded.events += 1;
+            folded.take(&event, &neutral);
+        }
+        Ok(folded)
+    }
+
+    fn take(&mut self, event: &Value, neutral: &impl Fn(&str) -> String) {
+        match event["kind"].as_str().unwrap_or_default() {
+            "run_started" => {
+                (self.begun, self.outcome) = (true, None);
+                self.said(&event["prompt"], neutral);
+            }
+            "said" => self.said(&event["message"], neutral),
+            "call_started" => *self.started.entry(text(&event["call"]["id"])).or_default() += 1,
+            "call_finished" => self.finished(&event["result"], neutral),
+            "run_finished" => self.outcome = Some(text(&event["outcome"]["is"])),
+            _ => {}
+        }
+    }
+
+    fn said(&mut self, message: &Value, neutral: &impl Fn(&str) -> String) {
+        let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let words: String = parts.iter().filter_map(|part| part["text"].as_str()).collect();
+        let calls: Vec<&Value> = parts.iter().filter(|part| part["type"] == "call").collect();
+        let repeats = calls.iter().any(|call| key(&text(&call["id"])).is_none_or(|(_, first)| !first));
+        // What the engine says, what a person says to go on, and last words that were asked for again.
+        let added = message["origin"] == "engine" || words == GO_ON || repeats;
+        if !added && !words.is_empty() && self.items.last() != Some(&Item::Words(words.clone())) {
+            self.items.push(Item::Words(neutral(&words)));
+        }
+        for call in calls {
+            if let Some((step, true)) = key(&text(&call["id"])) {
+                let call = neutral(&format!("{} {}", text(&call["name"]), call["args"]));
+                self.items.push(Item::Call { step, call, result: None });
+            }
+        }
+    }
+
+    fn finished(&mut self, told: &Value, neutral: &impl Fn(&str) -> String) {
+        if told["error"] == "interrupted" {
+            self.interrupted += 1;
+        }
+        let Some((wanted, _)) = key(&text(&told["id"])) else { return };
+        if told["error"].is_null()
+            && let Some(Item::Call { result, .. }) =
+                self.items.iter_mut().find(|item| matches!(item, Item::Call { step, .. } if *step == wanted))
+        {
+            *result = Some(neutral(&text(&told["text"])));
+        }
+    }
+}
+
+/// The step a call is for, and whether it is the first try of it. None for one that only looks.
+fn key(id: &str) -> Option<(String, bool)> {
+    let mut parts = id.strip_prefix("call-")?.split('-');
+    let step = format!("{}-{}", parts.next()?, parts.next()?);
+    Some((step, parts.next().is_none()))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The first difference that an interruption does not explain.
+pub(crate) fn difference(expected: &[Item], got: &[Item]) -> Option<String> {
+    let same = |want: &Item, have: &Item| match (want, have) {
+        (Item::Call { step: a, call: b, .. }, Item::Call { step, call, result: None }) => (a, b) == (step, call),
+        _ => want == have,
+    };
+    let wrong = expected.iter().zip(got).find(|(want, have)| !same(want, have));
+    if let Some((want, have)) = wrong {
+        return Some(format!("expected {want:?}, found {have:?}"));
+    }
+    match expected.len().cmp(&got.len()) {
+        std::cmp::Ordering::Equal => None,
+        std::cmp::Ordering::Greater => Some(format!("{:?} is missing", expected[got.len()])),
+        std::cmp::Ordering::Less => Some(format!("{:?} is too much", got[expected.len()])),
+    }
+}
