@@ -155,3 +155,9 @@ fn every_kind_that_changes_the_fold_is_named_as_needed() {
         assert_eq!(History::default().fold(&event), History::needs(kind), "{kind}");
     }
 }
+
+#[test]
+fn a_value_is_as_long_as_it_is_written() {
+    let value = serde_json::json!({ "path": "a\"b\n", "n": [1, 2.5, null, true], "é": {} });
+    assert_eq!(json_len(&value), value.to_string().len());
+}
