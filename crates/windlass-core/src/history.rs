@@ -89,13 +89,31 @@ fn weigh(message: &Message) -> usize {
     const FRAME: usize = 32;
     let part = |part: &Part| match part {
         Part::Text { text } => text.len(),
-        Part::Reasoning { text, opaque } => text.len() + opaque.as_ref().map_or(0, |state| state.to_string().len()),
+        Part::Reasoning { text, opaque } => text.len() + opaque.as_ref().map_or(0, json_len),
         // An image is billed by its size on screen; its base64 is a generous bound of that.
         Part::Image { data, .. } => data.len() / 8,
-        Part::Call(call) => call.name.len() + call.args.to_string().len() + FRAME,
+        Part::Call(call) => call.name.len() + json_len(&call.args) + FRAME,
         Part::Result(result) => result.text.len() + FRAME,
     };
     message.parts.iter().map(part).sum::<usize>() + FRAME
+}
+
+/// How long a value is as JSON, without writing it anywhere.
+fn json_len(value: &serde_json::Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }
 
 /// A call without, or not yet with all, results of its message.

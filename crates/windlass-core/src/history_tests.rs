@@ -168,3 +168,9 @@ fn what_is_not_needed_changes_nothing() {
         assert!(History::needs(kind) || seen(&history) == seen(&middle()), "{kind} changes something");
     }
 }
+
+#[test]
+fn a_value_is_as_long_as_it_is_written() {
+    let value = serde_json::json!({ "path": "a\"b\n", "n": [1, 2.5, null, true], "é": {} });
+    assert_eq!(json_len(&value), value.to_string().len());
+}

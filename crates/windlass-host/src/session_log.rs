@@ -121,7 +121,12 @@ impl SessionLog {
         let home = self.home(session);
         check_home(&home, session)?;
         let _lease = lease::take(&self.disk, &home, session)?;
-        std::fs::remove_dir_all(&home).map_err(|err| failed("delete", &home, &err))
+        match std::fs::remove_dir_all(&home) {
+            // Somebody who reads it just wrote its index.
+            Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir_all(&home),
+            done => done,
+        }
+        .map_err(|err| failed("delete", &home, &err))
     }
 
     /// The sessions, last written first. What is no session is passed over.
