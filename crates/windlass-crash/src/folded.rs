@@ -125,3 +125,58 @@ pub(crate) fn difference(expected: &[Item], got: &[Item]) -> Option<String> {
         std::cmp::Ordering::Less => Some(format!("{:?} is too much", got[expected.len()])),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = r#"{"kind":"run_started","prompt":{"origin":"person","parts":[{"type":"text","text":"Do it."}]}}
+{"kind":"said","message":{"origin":"model","parts":[{"type":"text","text":"One."},{"type":"call","id":"call-1-1","name":"bash","args":{}}]}}
+{"kind":"call_started","call":{"id":"call-1-1"}}
+"#;
+    const DONE: &str = r#"{"kind":"call_finished","result":{"id":"call-1-1","text":"fine"}}
+"#;
+    const CUT: &str = r#"{"kind":"call_finished","result":{"id":"call-1-1","text":"may have happened","error":"interrupted"}}
+{"kind":"run_finished","outcome":{"is":"failed"}}
+{"kind":"run_started","prompt":{"origin":"person","parts":[{"type":"text","text":"Go on."}]}}
+"#;
+    const AGAIN: &str = r#"{"kind":"said","message":{"origin":"model","parts":[{"type":"text","text":"Once more."},{"type":"call","id":"call-1-1-2","name":"bash","args":{}}]}}
+{"kind":"call_started","call":{"id":"call-1-1-2"}}
+{"kind":"call_finished","result":{"id":"call-1-1-2","text":"fine"}}
+"#;
+    const END: &str = r#"{"kind":"said","message":{"origin":"model","parts":[{"type":"text","text":"Done."}]}}
+{"kind":"run_finished","outcome":{"is":"completed"}}
+"#;
+
+    fn folded(parts: &[&str]) -> Folded {
+        Folded::of(parts.concat().as_bytes(), str::to_owned).unwrap()
+    }
+
+    /// What tells a log from the one of a run that was left alone.
+    #[track_caller]
+    fn check(parts: &[&str], expect: Option<&str>) {
+        let why = difference(&folded(&[FIRST, DONE, END]).items, &folded(parts).items);
+        assert_eq!(why.is_some(), expect.is_some(), "{why:?}");
+        assert!(why.as_deref().unwrap_or_default().contains(expect.unwrap_or_default()), "{why:?}");
+    }
+
+    #[test]
+    fn only_what_an_interruption_explains_is_the_same() {
+        check(&[FIRST, DONE, END], None);
+        check(&[FIRST, CUT, AGAIN, END], None);
+        check(&[FIRST, CUT, END], None);
+        check(&[FIRST, DONE], Some("Words(\"Done.\") is missing"));
+        check(&[FIRST, DONE, &END.replace("Done.", "Gone.")], Some("found Words(\"Gone.\")"));
+        check(&[FIRST, &DONE.replace("fine", "other"), END], Some("other"));
+        check(&[FIRST, DONE, &AGAIN.replace("call-1-1-2", "call-2-1"), END], Some("Once more."));
+    }
+
+    #[test]
+    fn starts_and_outcomes_are_counted() {
+        let cut = folded(&[FIRST, CUT, "{\"kind\":\"call_started\",\"call\":{\"id\":\"call-1-1\"}}\n{\"half\":"]);
+        assert_eq!((cut.started["call-1-1"], cut.interrupted, cut.outcome.as_deref()), (2, 1, None));
+        assert_eq!(folded(&[FIRST, DONE, END]).outcome.as_deref(), Some("completed"));
+        assert!(Folded::of(b"no event\n", str::to_owned).is_err());
+    }
+}

@@ -19,5 +19,5 @@ mod work;
 pub use case::{Case, Where, Wrong};
 pub use op::{Kind, Op};
 pub use report::{Report, Row};
-pub use run::{Options, Pick, run};
+pub use run::{Options, Pick, Told, run};
 pub use supervise::How;

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use windlass_crash::{Case, How, Options, Pick, Where, run};
+use windlass_crash::{How, Options, Pick, Told, Where, run};
+
+/// A line on how far it is after so many cases.
+const PROGRESS: usize = 50;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -21,7 +24,11 @@ fn main() -> ExitCode {
 }
 
 fn strike(options: &Options) -> Result<bool> {
-    let tell = |case: &Case, why: &str| println!("{} {why}\n  again: {}", case.at, case.repeat());
+    let tell = |told: Told<'_>| match told {
+        Told::Over(nth, of) if nth.is_multiple_of(PROGRESS) => eprintln!("{nth} of about {of}"),
+        Told::Over(..) => {}
+        Told::Wrong(case, why) => println!("{} {why}\n  again: {}", case.at, case.repeat()),
+    };
     let report = run(options, &tell)?;
     println!("{}", report.table());
     let cases = report.failures.iter().map(|(case, _)| case.repeat()).collect::<std::collections::BTreeSet<_>>();

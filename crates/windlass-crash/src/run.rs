@@ -52,8 +52,17 @@ pub struct Options {
     pub wide_patches: bool,
 }
 
-/// Does everything; `tell` hears of each case that did not hold as soon as it is known.
-pub fn run(options: &Options, tell: &(dyn Fn(&Case, &str) + Sync)) -> Result<Report> {
+/// What is told while it goes on.
+#[derive(Debug)]
+pub enum Told<'a> {
+    /// A case is over; so many of so many are, as far as that is known.
+    Over(usize, usize),
+    /// Something did not hold, or is kept.
+    Wrong(&'a Case, String),
+}
+
+/// Does everything; `tell` hears of each case as soon as it is over.
+pub fn run(options: &Options, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<Report> {
     // The whole path: runs start in other directories, and what cannot be started must show here.
     let binary = options.binary.canonicalize().with_context(|| format!("no binary at {}", options.binary.display()))?;
     let runs = rustix::fs::access(&binary, rustix::fs::Access::EXEC_OK).is_ok() && binary.is_file();
@@ -86,7 +95,7 @@ fn blows(
     place: Where,
     how: How,
     ground: &Ground<'_>,
-    tell: &(dyn Fn(&Case, &str) + Sync),
+    tell: &(dyn Fn(Told<'_>) + Sync),
 ) -> Result<Vec<Done>> {
     let wanted = picked(options.pick, &ground.expected.ops);
     let (next, over) = (AtomicUsize::new(0), AtomicUsize::new(MOST));
@@ -104,10 +113,13 @@ fn blows(
                 if done.hit.is_none() {
                     over.fetch_min(at, Ordering::SeqCst);
                 }
+                tell(Told::Over(nth + 1, wanted.as_ref().map_or(ground.expected.ops.len(), Vec::len)));
                 if let Some(kept) = &done.kept {
-                    tell(&done.case, &format!("kept in {}", kept.display()));
+                    tell(Told::Wrong(&done.case, format!("kept in {}", kept.display())));
                 }
-                done.wrong.iter().for_each(|(wrong, why)| tell(&done.case, &format!("{}: {why}", wrong.word())));
+                for (wrong, why) in &done.wrong {
+                    tell(Told::Wrong(&done.case, format!("{}: {why}", wrong.word())));
+                }
             } else {
                 over.store(0, Ordering::SeqCst);
             }
@@ -170,4 +182,24 @@ fn class(path: &str) -> &'static str {
         ("~/home", "home"),
     ];
     classes.iter().find(|(part, _)| path.contains(part)).map_or("copy", |(_, class)| class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_holds_each_kind_and_the_last_and_is_the_same_every_time() {
+        let op = |kind, path: &str| Op { kind, call: "call", path: path.to_owned() };
+        let mut ops = vec![op(Kind::Write, "~/home/a/sessions/x/events.jsonl"); 50];
+        ops[20] = op(Kind::Rename, "~/project/a");
+        ops[21] = op(Kind::Write, "~/project/a");
+        let chosen = sample(10, 1, &ops);
+        assert_eq!(chosen.len(), 10);
+        assert!([21, 22, 47, 48, 49, 50].iter().all(|at| chosen.contains(at)), "{chosen:?}");
+        assert_eq!(chosen, sample(10, 1, &ops));
+        assert_ne!(chosen, sample(10, 2, &ops));
+        assert_eq!(picked(Pick::Every(20, 5), &ops), Some(vec![6, 26, 46]));
+        assert_eq!((picked(Pick::Only(7), &ops), picked(Pick::All, &ops)), (Some(vec![7]), None));
+    }
 }

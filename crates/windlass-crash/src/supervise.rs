@@ -92,6 +92,10 @@ pub(crate) struct Seen {
 
 /// Runs a program under the filter until it and all it started have ended. Files below `apart` do not count.
 pub(crate) fn run(command: &mut Command, apart: &Path, blow: Option<Blow>) -> Result<Seen> {
+    run_within(command, apart, blow, LEAVE)
+}
+
+fn run_within(command: &mut Command, apart: &Path, blow: Option<Blow>, leave: Duration) -> Result<Seen> {
     let always = op::always();
     let started = seccomp::start(command, &op::asked(&always));
     let (child, listener) = started.context(
@@ -99,7 +103,7 @@ pub(crate) fn run(command: &mut Command, apart: &Path, blow: Option<Blow>) -> Re
          that forbids seccomp with SECCOMP_FILTER_FLAG_NEW_LISTENER)",
     )?;
     let apart = format!("{}/", apart.display());
-    let watch = Watch { child, listener, apart, blow, ops: Vec::new(), hit: None, others: BTreeSet::new() };
+    let watch = Watch { child, listener, apart, blow, ops: Vec::new(), hit: None, others: BTreeSet::new(), leave };
     watch.through()
 }
 
@@ -112,6 +116,8 @@ struct Watch {
     hit: Option<Op>,
     /// Processes that the program started.
     others: BTreeSet<u32>,
+    /// How long they may stay after its end.
+    leave: Duration,
 }
 
 impl Watch {
@@ -131,7 +137,7 @@ impl Watch {
                 hung = true;
                 self.child.kill()?;
             }
-            if ended.is_some_and(|ended| ended.elapsed() > LEAVE) {
+            if ended.is_some_and(|ended| ended.elapsed() > self.leave) {
                 left = self.end_others();
                 break;
             }
@@ -212,4 +218,48 @@ fn tear(main: u32, notice: &Notice, op: &Op) {
     // A handle without a place for it writes nothing, and then it is a plain kill.
     let _ =
         if op.call == "write" { rustix::io::write(&file, &bytes) } else { rustix::io::pwrite(&file, &bytes, offset) };
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A shell that writes two lines into one file: two files are opened for it, and two writes are made. What its
+    /// child does counts for nothing.
+    #[track_caller]
+    fn check(blow: Option<(usize, How)>, ops: &str, expect: Option<&str>) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo once > file; echo twice >> file; touch child"]).current_dir(dir.path());
+        command.stderr(std::process::Stdio::null());
+        let blow = blow.map(|(at, how)| Blow { at, how });
+        let seen = run(&mut command, Path::new("/nowhere"), blow).unwrap();
+        let kinds: Vec<&str> = seen.ops.iter().map(|op| op.kind.word()).collect();
+        assert_eq!(kinds.join(" "), ops);
+        assert!(seen.ops.iter().all(|op| op.path.ends_with("/file")), "{:?}", seen.ops);
+        assert_eq!(std::fs::read_to_string(dir.path().join("file")).ok().as_deref(), expect);
+        assert_eq!(seen.status.code().is_none(), blow.is_some_and(|blow| blow.how.kills()));
+        assert!(seen.hit.is_some() == blow.is_some() && seen.left.is_empty() && !seen.hung);
+    }
+
+    #[test]
+    fn each_operation_of_the_program_itself_is_counted_and_can_be_struck() {
+        check(None, "create write create write", Some("once\ntwice\n"));
+        check(Some((1, How::Kill)), "create", None);
+        check(Some((2, How::Kill)), "create write", Some(""));
+        check(Some((4, How::Kill)), "create write create write", Some("once\n"));
+        check(Some((4, How::Torn)), "create write create write", Some("once\ntwi"));
+        check(Some((2, How::FailOnce(libc::EIO))), "create write create write", Some("twice\n"));
+        check(Some((2, How::Fail(libc::ENOSPC))), "create write create", Some(""));
+    }
+
+    #[test]
+    fn what_is_left_running_is_told_and_ended() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "(echo here > /dev/null; exec sleep 1000) & echo > /dev/null"]);
+        let seen = run_within(&mut command, Path::new("/nowhere"), None, Duration::from_millis(300)).unwrap();
+        assert_eq!(seen.left.len(), 1, "{:?}", seen.left);
+        assert!(seen.left[0].ends_with("sleep 1000"), "{:?}", seen.left);
+    }
 }
