@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cause, Clip, Compaction, LeftOut, MAX_SUMMARY, Shrink, compacted, is_words};
+use super::{Cause, Clip, Compaction, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted, is_words};
 use crate::history::Entry;
 use crate::message::{Part, Role};
 
@@ -15,8 +15,6 @@ const LARGE: u64 = 2_048;
 const KEEP: u64 = 600;
 /// A person's words that were shortened to less than this say nothing any more.
 const LEAST_CLIP: usize = 80;
-/// What a shortened message or result weighs beside what is kept of it.
-const NOTE: usize = 160;
 
 /// What room is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +215,7 @@ fn left_out(entries: &[Entry], compaction: &Compaction, dropped: &[Entry]) -> Ve
         let words = entries.iter().filter(|entry| entry.seq() < compaction.kept_from && is_words(entry));
         for (at, entry) in words.enumerate().filter(|(_, entry)| entry.seq() < how.before) {
             let keep = usize::try_from(if at == 0 { how.first } else { how.keep }).unwrap_or(usize::MAX);
-            if entry.bytes() > keep {
+            if entry.bytes() > keep.saturating_add(NOTE) {
                 add("parts of older messages of yours".into(), entry.bytes() - keep);
             }
         }
