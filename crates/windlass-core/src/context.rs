@@ -17,6 +17,8 @@ use crate::message::{Message, Origin, Part, Role, ToolResult};
 
 /// Tokens of the window that are kept free at the least.
 const LEAST_RESERVE: u64 = 16_000;
+/// What a word about something that was left out weighs, in bytes.
+const NOTE: usize = 160;
 /// The longest summary, in bytes.
 pub const MAX_SUMMARY: usize = 24 << 10;
 
@@ -221,7 +223,8 @@ fn clipped(entry: &Entry, how: Clip, first: bool) -> Kept {
     if keep == 0 {
         return Kept::Nothing;
     }
-    if entry.bytes() <= keep {
+    // With the word about it, what was shortened to this much is a little longer: it is not shortened twice.
+    if entry.bytes() <= keep.saturating_add(NOTE) {
         return Kept::Whole;
     }
     let (mut room, mut cut, mut parts) = (keep, 0, Vec::new());

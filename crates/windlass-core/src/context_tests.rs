@@ -117,7 +117,7 @@ impl Live {
 fn folded(log: &[Event]) -> Vec<Message> {
     let mut history = History::default();
     log.iter().for_each(|event| history.apply(event));
-    history.entries().iter().map(|entry| Message::clone(entry)).collect()
+    texts(&history)
 }
 
 #[test]
@@ -297,6 +297,29 @@ fn a_log_that_is_larger_than_memory_is_folded_within_a_bound() {
     assert_eq!(entries[0].text(), "the first prompt");
     assert!(entries[1].is_summary());
     assert!(entries.len() > 50 && entries.last().is_some_and(|last| last.seq() > 5_000));
+    // Once it is in the log, the log says the same.
+    let (before, compaction) = (texts(&history), history.bounded().cloned().unwrap_or_default());
+    live.emit(EventKind::Compacted { compaction });
+    history.apply(&live.log[live.log.len() - 1]);
+    assert_eq!(texts(&history), before);
+}
+
+fn texts(history: &History) -> Vec<Message> {
+    history.entries().iter().map(|entry| Message::clone(entry)).collect()
+}
+
+#[test]
+fn the_same_compaction_twice_changes_nothing() {
+    let mut live = Live::default();
+    for n in 0..10 {
+        live.prompt(format!("prompt {n} {}", "p".repeat(4_000)));
+        live.step("r".repeat(5_000));
+    }
+    assert!(live.compact(How::Fit(Cause::Window), 30_000));
+    assert!(live.last().clipped.is_some_and(|clip| clip.keep > 0), "{:?}", live.last().clipped);
+    let (before, compaction) = (live.messages(), live.last().clone());
+    live.emit(EventKind::Compacted { compaction });
+    assert_eq!(live.messages(), before);
 }
 
 /// What happens next in a random session.

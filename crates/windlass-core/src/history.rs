@@ -166,6 +166,7 @@ pub struct History {
     held: usize,
     /// What they took when no room could be made.
     stuck_at: usize,
+    bounded: Option<Compaction>,
     facts: Facts,
     asks: Vec<Ask>,
     queue: Queue,
@@ -459,7 +460,7 @@ impl History {
     }
 
     /// While a long log is folded: once the messages take more than `most` bytes, the oldest give way until they take
-    /// half of that. Nothing is logged here: whoever writes the log then says so with [`History::compaction`].
+    /// half of that. Nothing is logged here; see [`History::bounded`].
     pub fn bound(&mut self, most: usize) -> bool {
         // Where nothing could be gained, it is tried again only once there is a good deal more.
         if self.held <= most.max(self.stuck_at + self.stuck_at / 8) {
@@ -471,7 +472,15 @@ impl History {
         };
         self.compact(&compaction);
         self.stuck_at = 0;
+        self.bounded = Some(compaction);
         true
+    }
+
+    /// What [`History::bound`] did last. Whoever writes the log says so there once the fold is over; doing it again
+    /// changes nothing.
+    #[must_use]
+    pub fn bounded(&self) -> Option<&Compaction> {
+        self.bounded.as_ref()
     }
 
     fn compact(&mut self, compaction: &Compaction) {

@@ -69,7 +69,7 @@ impl Writer<'_> {
         room: usize,
     ) -> Result<Sections, StoreError> {
         match self.ask(before, room).await? {
-            Ok(sections) => Ok(sections),
+            Ok(sections) => Ok(sections.or(Sections::of(facts))),
             Err(_) if self.cancel.is_cancelled() => Ok(Sections::default()),
             Err(why) => {
                 let text = format!("the model wrote no summary ({why}), so the log alone stands for what was left out");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cause, Clip, Compaction, LeftOut, MAX_SUMMARY, Shrink, compacted, is_words};
+use super::{Cause, Clip, Compaction, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted, is_words};
 use crate::history::Entry;
 use crate::message::{Part, Role};
 
@@ -13,10 +13,10 @@ const WHOLE_STEPS: [usize; 3] = [4, 1, 0];
 const LARGE: u64 = 2_048;
 /// Bytes of their beginning that stay.
 const KEEP: u64 = 600;
+/// With less room than this, in bytes, nothing could be said any more: whatever is too long, it is not the messages.
+const LEAST_ROOM: usize = 4 << 10;
 /// A person's words that were shortened to less than this say nothing any more.
 const LEAST_CLIP: usize = 80;
-/// What a shortened message or result weighs beside what is kept of it.
-const NOTE: usize = 160;
 
 /// What room is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Plan {
 /// How to bring the messages to about `room` bytes; `None` when nothing is gained. They must be between two steps.
 #[must_use]
 pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
-    let all = Weights::of(entries);
+    let (all, room) = (Weights::of(entries), room.max(LEAST_ROOM));
     let end = entries.last()?.seq() + 1;
     let mut compaction = match how {
         How::Fit(by) => Compaction { by: Some(by), ..fitting(&all, end, room) },
@@ -80,8 +80,8 @@ fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
     for whole in WHOLE_STEPS {
         let how = shrink(whole);
         let latest = all.last_steps(whole.max(1)).unwrap_or(end);
-        // The longest tail that fits, cut where a step begins.
-        let cut = all.cut(how.before, |pinned, tail| pinned.min(room / 2) + summary + tail <= room);
+        // The longest tail that fits, cut where a step begins. A summary costs a call, so that it makes more room.
+        let cut = all.cut(how.before, |pinned, tail| pinned.min(room / 2) + summary + tail <= room / 8 * 7);
         if let Some(kept_from) = cut.filter(|cut| *cut <= latest) {
             return Compaction { kept_from, shrunk: Some(how), ..Compaction::default() };
         }
@@ -217,7 +217,7 @@ fn left_out(entries: &[Entry], compaction: &Compaction, dropped: &[Entry]) -> Ve
         let words = entries.iter().filter(|entry| entry.seq() < compaction.kept_from && is_words(entry));
         for (at, entry) in words.enumerate().filter(|(_, entry)| entry.seq() < how.before) {
             let keep = usize::try_from(if at == 0 { how.first } else { how.keep }).unwrap_or(usize::MAX);
-            if entry.bytes() > keep {
+            if entry.bytes() > keep.saturating_add(NOTE) {
                 add("parts of older messages of yours".into(), entry.bytes() - keep);
             }
         }

@@ -81,6 +81,19 @@ impl Sections {
         any.then_some(sections)
     }
 
+    /// The same, with the words of the log where there are none.
+    #[must_use]
+    pub fn or(self, log: Self) -> Self {
+        let either = |one: String, other: String| if one.is_empty() { other } else { one };
+        Self {
+            goal: either(self.goal, log.goal),
+            constraints: either(self.constraints, log.constraints),
+            progress: either(self.progress, log.progress),
+            decisions: either(self.decisions, log.decisions),
+            next: either(self.next, log.next),
+        }
+    }
+
     /// What the log alone can say.
     #[must_use]
     pub fn of(facts: &Facts) -> Self {
