@@ -3,9 +3,10 @@
 //! Nothing here is part of the product, and nothing here knows the engine.
 //!
 //! [`wire`] writes a model's answers, [`server`] serves them, [`exchange`] is a floor's way to the server,
-//! [`flags`] reads the command line of all of them.
+//! [`story`] is a long session, [`flags`] reads the command line of all of them.
 
 pub mod exchange;
 pub mod flags;
 pub mod server;
+pub mod story;
 pub mod wire;

@@ -7,6 +7,7 @@ mod machine;
 mod measure;
 mod report;
 mod rows;
+mod store;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -41,6 +42,7 @@ const GROUPS: &[Group] = &[
     Group { name: "flood", measure: rows::flood },
     Group { name: "decode", measure: rows::decode },
     Group { name: "size", measure: rows::size },
+    Group { name: "store", measure: store::rows },
     // Last: it looks at every file of a large tree, and what this process holds shows in the memory of its children.
     Group { name: "isolated", measure: isolated::rows },
 ];

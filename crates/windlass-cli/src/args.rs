@@ -1,5 +1,6 @@
 //! Exactly what was typed. What it means is decided in `plan` and `settings`.
 
+mod context;
 mod landing;
 mod reports;
 mod sessions;
@@ -7,7 +8,9 @@ mod sessions;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
+pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
     ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
 };
@@ -28,8 +31,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk with the agent, in place, prompt by prompt
     Chat(ChatArgs),
-    /// Go on with a session in place, or with a kept run on its copy: one prompt to its end, or without one a chat
+    /// Go on with a session in place, or with a kept run on its copy: what is open first, then a prompt or a chat
     Resume(ResumeArgs),
+    /// Answer what a run waits for, and let it go on; without an id, list what waits
+    Answer(AnswerArgs),
+    /// Make a new session of another, up to an event of it
+    Fork(ForkArgs),
     /// List kept runs of this workspace, and what was finished or taken back after a crash
     Status(StatusArgs),
     /// Show what a kept run would change
@@ -51,6 +58,10 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Draw what is configured here, as a Mermaid diagram
     Diagram(DiagramArgs),
+    /// Print what the model is told before the first message, or list the layers of it
+    Prompt(PromptArgs),
+    /// Show what fills the model's window in a session, and what a step costs
+    Context(ContextArgs),
     /// Watch the engine do a real task on a scripted model: no key, no network
     Demo(DemoArgs),
     /// Run any program in the kernel sandbox that holds the commands of a run
@@ -140,6 +151,9 @@ pub(crate) struct DecodeArgs {
 pub(crate) struct RunArgs {
     /// What to do; `@path` attaches a file; read from standard input when piped
     pub(crate) prompt: Vec<String>,
+    /// Start from this plan: the name of a kept one, `last`, or a file
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) plan: Option<String>,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     #[command(flatten)]
@@ -182,8 +196,8 @@ pub(crate) struct ChatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// Which session, or which kept run; `windlass sessions list` and `windlass status` show them
-    pub(crate) session: String,
+    /// Which session, or which kept run; the newest session of this workspace without it
+    pub(crate) session: Option<String>,
     /// What to do next; without it, a chat, or for a kept run what it was doing
     pub(crate) prompt: Vec<String>,
     /// Work on a copy that lands when the checks pass; always so for a kept run
@@ -199,10 +213,40 @@ pub(crate) struct ResumeArgs {
     pub(crate) output: OutputArgs,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    /// Which ask; its id stands in what the run printed
+    pub(crate) ask: Option<String>,
+    /// yes, no with a reason if you like, always where it was offered; or the answer to a question in words
+    pub(crate) words: Vec<String>,
+    /// List what waits in all workspaces
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// Which session
+    pub(crate) session: String,
+    /// Up to this event, by its number; `windlass sessions show` lists them [default: all of it]
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) at: Option<u64>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Who works, where, and how freely.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct AgentArgs {
-    /// Take model, vendor, approval and limits from this profile of the settings
+    /// How to work: plan, review, implement, verify, or a profile of the settings
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// The model, as `model` or `vendor/model`
@@ -250,7 +294,8 @@ pub(crate) struct AgentArgs {
 }
 
 /// What a run may spend. A number, or `unlimited`.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct LimitArgs {
     /// Most money, in US dollars [default: 10]
     #[arg(long, value_name = "USD")]

@@ -1,14 +1,18 @@
 //! One file for each command.
 
+mod answer;
 mod attacks;
 mod config;
+mod context;
 mod debug;
 mod demo;
 mod diagram;
 mod doctor;
+mod fork;
 mod kept;
 mod models;
 mod policy;
+mod prompt;
 mod reference;
 mod replay;
 mod sandbox;
@@ -34,6 +38,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(args) => work::run(&args),
         Command::Chat(args) => work::chat(&args),
         Command::Resume(args) => work::resume(&args),
+        Command::Answer(args) => answer::run(&args),
+        Command::Fork(args) => fork::run(&args),
         Command::Status(args) => kept::status(&args),
         Command::Diff(args) => kept::diff(&args),
         Command::Land(args) => work::land(&args),
@@ -44,6 +50,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sessions(command) => sessions::run(command),
         Command::Stats(args) => stats::run(&args),
         Command::Diagram(args) => diagram::run(&args),
+        Command::Prompt(args) => prompt::run(&args),
+        Command::Context(args) => context::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sandbox(args) => sandbox::run(&args),
         Command::Doctor(args) => doctor::run(&args),

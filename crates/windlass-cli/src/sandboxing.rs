@@ -83,6 +83,9 @@ fn level(settings: &Settings) -> Result<Option<Level>, Failure> {
         Some("full") => Ok(Some(None)),
         Some(other) => Err(Failure::usage(format!("`{other}` is no sandbox: use read-only, workspace-write or full"))),
     };
+    if settings.fixed("sandbox.level") == Some("read-only") {
+        return Ok(Some(Level::ReadOnly));
+    }
     let own = read(&settings.layers)?.unwrap_or(Some(Level::WorkspaceWrite));
     Ok(match (own, read(&settings.project)?) {
         (Some(own), Some(Some(project))) => Some(own.min(project)),

@@ -14,24 +14,27 @@ use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Role};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::tool::Tool;
 use windlass_core::workspace::{Isolation, LandTo};
-use windlass_engine::{Contract, OnAsk, Open, RunHandle, RunOptions, Session};
+use windlass_engine::{Contract, Delivery, OnAsk, Open, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 
 use crate::args::{AgentArgs, ContractArgs, Format, LimitArgs, OutputArgs};
 use crate::commands::trust::ask_about;
 use crate::failure::Failure;
+use crate::how::How;
 use crate::plan::{self, ModelPlan};
 use crate::programs::with_programs;
+use crate::safe::json_line;
 use crate::settings::Settings;
+use crate::view::style::first_line;
 use crate::view::{View, ask};
-use crate::{contract, exit, wire};
+use crate::{contract, exit, saved_plan, wire};
 use input::Input;
 use signals::Signals;
 
@@ -40,8 +43,12 @@ pub(crate) struct Desk {
     pub(crate) session: Session,
     pub(crate) root: Arc<Root>,
     places: Places,
+    /// The last words of a run are kept as a plan.
+    plans: bool,
     view: View,
     options: RunOptions,
+    /// Lines that are typed while a run is going are words for it.
+    pub(crate) steers: bool,
     input: Input,
     signals: Signals,
 }
@@ -49,6 +56,7 @@ pub(crate) struct Desk {
 /// What to open.
 pub(crate) struct Opening<'a> {
     pub(crate) agent: &'a AgentArgs,
+    pub(crate) limits: &'a LimitArgs,
     pub(crate) output: &'a OutputArgs,
     pub(crate) which: Which,
     pub(crate) isolation: Isolation,
@@ -113,7 +121,9 @@ impl Desk {
         contract::fits(opening.contract, isolated)?;
         // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
         let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
-        let agent = plan.as_ref().map_or(wire::Agent::Nobody, |plan| wire::Agent::Model(plan, schema));
+        let agent = plan
+            .as_ref()
+            .map_or(wire::Agent::Nobody, |plan| wire::Agent::Model(plan, schema, opening.agent.cd.as_deref()));
         let redactor = || wire::redactor(&settings);
         let validators = contract::validators(&settings, opening.contract, &root, redactor, isolated)?;
         let wired = wire::engine(&settings, &agent, root.clone(), default_mode, tools, validators)?;
@@ -122,28 +132,40 @@ impl Desk {
             Which::Named(id) => Open::Resume(session_id(&id)?),
             Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
         };
-        let session = wired.engine.open(which, RunMode::Full).await?;
+        let mode = settings.profile.as_ref().map_or(RunMode::Full, |profile| profile.mode);
+        let session = wired.engine.open(which, mode).await?;
         let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
         let mut budget = settings.budget()?;
         if opening.only_land {
             budget.iterations = Some(1);
         }
-        let terms = contract::terms(&settings, opening.contract)?;
+        let mut terms = contract::terms(&settings, opening.contract)?;
+        if isolated && settings.profile.as_ref().is_some_and(|profile| profile.lands_nothing) {
+            terms.write_paths = Some(Vec::new());
+            terms.allow_no_changes = true;
+        }
         let options = RunOptions {
             isolation: opening.isolation,
             contract: Contract { kept: opening.kept, ordered: opening.only_land, ..terms },
             budget,
             on_ask: on_ask(&settings),
+            ask_expiry: ask_expiry(&settings)?,
             yes: opening.agent.yes,
             live: view.wants_live(),
+            how: match opening.only_land {
+                true => None,
+                false => How::of(opening.agent, opening.limits, opening.contract).to_value(),
+            },
             ..RunOptions::default()
         };
         let mut desk = Self {
             session,
             root,
             places: settings.places,
+            plans: settings.profile.is_some_and(|profile| profile.plans),
             view,
             options,
+            steers: false,
             input: Input::default(),
             signals: Signals::listen()?,
         };
@@ -172,14 +194,74 @@ impl Desk {
             // A commit without words of its own has those of the prompt.
             message.push_str(prompt.text().trim());
         }
-        let mut handle = self.session.run(prompt, options)?;
+        let handle = self.session.run(prompt, options)?;
         // The copy that was kept is this run's now.
         self.options.contract.kept = None;
+        self.follow(handle, None).await
+    }
+
+    /// The first prompt that waits, to its end; none when none does.
+    pub(crate) async fn run_queued(&mut self) -> Result<Option<Option<Outcome>>, Failure> {
+        let Some(prompt) = self.session.look(|history| history.queue().first().cloned()) else { return Ok(None) };
+        self.view.say(&format!("next: {}", first_line(&prompt.text(), 100)));
+        Ok(Some(self.run(prompt).await?))
+    }
+
+    /// Answers what a run was left open on, and follows it to its end, or to the next ask.
+    pub(crate) async fn answer_open(&mut self, ask: &Ask, answer: Answer) -> Result<Option<Outcome>, Failure> {
+        let mut options = self.options.clone();
+        if let (LandTo::Commit(message), Some(open)) =
+            (&mut options.contract.to, self.session.look(|history| history.open_run().cloned()))
+            && message.is_empty()
+        {
+            message.push_str(open.prompt.text().trim());
+        }
+        let handle = self.session.answer(&ask.id, answer, options)?;
+        self.follow(handle, Some(ask.clone())).await
+    }
+
+    /// Asks the person what a run was left open on; none when they left.
+    pub(crate) async fn ask_open(&mut self, ask: &Ask) -> Option<Answer> {
+        self.input.ask(&ask::question(ask));
+        loop {
+            let line = tokio::select! {
+                line = self.input.line() => line?,
+                () = self.signals.while_idle() => return None,
+            };
+            match ask::understand(ask, &line.text).filter(|_| self.input.answers(&line)) {
+                Some(answer) => return Some(answer),
+                None => self.input.ask("please answer as shown: "),
+            }
+        }
+    }
+
+    /// Keeps what a planning run ended with.
+    pub(crate) fn keep_plan(&mut self) -> Result<(), Failure> {
+        if !self.plans {
+            return Ok(());
+        }
+        let text = self.session.look(|history| {
+            let last =
+                history.entries().iter().rev().find(|entry| entry.role == Role::Assistant).map(|entry| entry.text());
+            last.unwrap_or_default()
+        });
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let (name, path) = saved_plan::save(&self.places, self.session.id(), &text)?;
+        say!("plan {name} is kept in {}", path.display());
+        say!(
+            "hint: `windlass run --profile implement --plan {name}` carries it out; change the file first if you like"
+        );
+        Ok(())
+    }
+
+    /// Shows a run until it ends, passes answers on, and what is typed meanwhile.
+    async fn follow(&mut self, mut handle: RunHandle, mut answered: Option<Ask>) -> Result<Option<Outcome>, Failure> {
         self.signals.watch(Some(handle.canceller()));
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
         let mut asking: Option<Ask> = None;
-        let mut answered: Option<Ask> = None;
         loop {
             tokio::select! {
                 biased;
@@ -207,15 +289,23 @@ impl Desk {
                         _ => {}
                     }
                 }
-                line = self.input.line(), if asking.is_some() => {
+                line = self.input.line(), if asking.is_some() || self.steers => match (line, asking.take()) {
                     // Taken away at once: the next line belongs to the next question, not to this one.
-                    if let Some(ask) = asking.take() {
-                        match self.answer(&handle, &ask, line) {
+                    (line, Some(ask)) if line.as_ref().is_none_or(|line| self.input.answers(line)) => {
+                        match self.answer(&handle, &ask, line.map(|line| line.text)) {
                             true => answered = Some(ask),
                             false => asking = Some(ask),
                         }
                     }
-                }
+                    (Some(line), open) => {
+                        asking = open;
+                        self.steer(&line.text).await?;
+                    }
+                    (None, open) => {
+                        asking = open;
+                        self.steers = false;
+                    }
+                },
                 _ = ticker.tick(), if ticks && asking.is_none() => self.view.tick(),
             }
         }
@@ -226,6 +316,26 @@ impl Desk {
             Some(_) => None,
             None => history.last_outcome().cloned(),
         }))
+    }
+
+    /// What is typed while a run is going: words for it, or with `/next` words for after it.
+    async fn steer(&mut self, line: &str) -> Result<(), Failure> {
+        let (text, when) = match line.trim() {
+            "" => return Ok(()),
+            "/cancel" => {
+                self.session.cancel();
+                return Ok(());
+            }
+            line => match line.strip_prefix("/next ") {
+                Some(text) => (text.trim(), Delivery::FollowUp),
+                None => (line, Delivery::Steer),
+            },
+        };
+        match plan::attach(text.to_owned(), &self.root) {
+            Ok(prompt) => drop(self.session.queue(prompt, when).await?),
+            Err(failure) => failure.print(),
+        }
+        Ok(())
     }
 
     /// Passes a typed line on; whether it was an answer.
@@ -259,17 +369,17 @@ impl Desk {
     /// The next prompt of a chat; `None` at its end.
     pub(crate) async fn prompt(&mut self) -> Option<String> {
         let mut text = String::new();
-        self.input.ask(if std::io::stdin().is_terminal() { "\n> " } else { "" });
+        self.input.show(if std::io::stdin().is_terminal() { "\n> " } else { "" });
         loop {
             let line = tokio::select! {
-                line = self.input.line() => line?,
+                line = self.input.line() => line?.text,
                 () = self.signals.while_idle() => return None,
             };
             match line.strip_suffix('\\') {
                 Some(more) => {
                     text.push_str(more);
                     text.push('\n');
-                    self.input.ask("… ");
+                    self.input.show("… ");
                 }
                 None => {
                     text.push_str(&line);
@@ -283,24 +393,38 @@ impl Desk {
 /// The exit code of a run, with the ask on standard output when it was left open.
 pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Format) -> ExitCode {
     if outcome.is_none() && format == Format::Text {
-        let open = session.look(|history| history.open_asks().to_vec());
-        let landing = open.iter().any(|ask| matches!(ask.about, About::Landing(_)));
-        for ask in open {
-            if let Ok(json) = serde_json::to_string(&ask) {
-                let _ = exit::printed(&format!("{json}\n"));
+        for ask in session.pending() {
+            let _ = exit::printed(&json_line(&ask_row(session.id(), &ask)));
+            let what = match &ask.about {
+                About::Landing(_) => "nothing was landed",
+                About::Approval(_) => "the call was not run",
+                About::Question(_) => "the question waits",
+            };
+            say!("stopped on an ask, and {what}; session {}", session.id());
+            let how = if matches!(ask.about, About::Question(_)) { "YOUR ANSWER" } else { "yes|no" };
+            if matches!(ask.about, About::Landing(_)) {
+                say!("hint: look at the kept run with `windlass diff`; `windlass land` lands it as well");
             }
+            say!("hint: answer it with `windlass answer {} {how}`, from anywhere and at any time", ask.id);
         }
-        if landing {
-            say!("stopped on an ask, and nothing was landed; session {}", session.id());
-            say!("hint: look at the kept run with `windlass diff`, then land it yourself with `windlass land`");
-            return exit::unless_broken(exit::code(outcome));
-        }
-        let person = session.look(|history| history.open_asks().iter().any(|ask| ask.person));
-        say!("stopped on an ask, and the call was not run; session {}", session.id());
-        let flag = if person { "" } else { ", with --yes" };
-        say!("hint: start it again at a terminal{flag}, or allow it with a rule (`windlass config set rules.allow …`)");
     }
     exit::unless_broken(exit::code(outcome))
+}
+
+/// An open ask for programs: the object itself, and where it belongs.
+pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
+    let mut row = serde_json::to_value(ask).unwrap_or_default();
+    row["session"] = session.as_str().into();
+    row
+}
+
+/// How long an ask can be answered at all.
+fn ask_expiry(settings: &Settings) -> Result<Option<Duration>, Failure> {
+    match settings.layers.number("ask_expiry_hours") {
+        None => Ok(None),
+        Some(hours) if (0.001..=87_600.0).contains(&hours) => Ok(Some(Duration::from_secs_f64(hours * 3_600.0))),
+        Some(_) => Err(Failure::usage("`ask_expiry_hours` is a number of hours, up to ten years")),
+    }
 }
 
 /// What to do with asks: a terminal can answer; without one it is the flag, the setting, or by whether this is CI.

@@ -14,6 +14,7 @@ use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 use crate::args::{AgentArgs, ContractArgs, LimitArgs, SandboxArgs};
 use crate::commands::trust::{Meaning, link_warning};
 use crate::failure::Failure;
+use crate::profile::Profile;
 use crate::sandboxing;
 
 const MODES: Kind = Kind::Choice(&["plan", "ask", "edit", "auto"]);
@@ -31,6 +32,11 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Choice(&["pause", "deny"]),
         doc: "When nobody is there to answer; the default is pause, and deny where CI is set.",
     },
+    Key {
+        name: "ask_expiry_hours",
+        kind: Kind::Number,
+        doc: "How long an ask that nobody was there for can be answered, in hours; the default is for ever.",
+    },
     Key { name: "max_budget_usd", kind: Kind::Limit, doc: "Most money a run may spend, in US dollars." },
     Key { name: "max_steps", kind: Kind::Limit, doc: "Most model calls of a run." },
     Key { name: "max_tokens", kind: Kind::Limit, doc: "Most tokens of a run." },
@@ -41,6 +47,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "thinking_tokens", kind: Kind::Integer, doc: "Tokens the model may think before it answers." },
     Key { name: "max_output", kind: Kind::Integer, doc: "Most tokens of one answer." },
     Key { name: "stop", kind: Kind::Texts, doc: "Texts that end an answer." },
+    Key {
+        name: "instructions",
+        kind: Kind::Text,
+        doc: "Words of your own that the model gets behind the instruction files; most useful in a profile.",
+    },
     Key { name: "rules.allow", kind: Kind::Texts, doc: "Calls that need no approval, as `tool(pattern)`." },
     Key { name: "rules.ask", kind: Kind::Texts, doc: "Calls that always need approval." },
     Key { name: "rules.deny", kind: Kind::Texts, doc: "Calls that are forbidden; `tool` alone hides the tool." },
@@ -97,6 +108,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "prices.*.cache_read", kind: Kind::Number, doc: "The same for input from a cache." },
     Key { name: "prices.*.cache_write", kind: Kind::Number, doc: "The same for input written to a cache." },
     Key {
+        name: "models.*.context_window",
+        kind: Kind::Integer,
+        doc: "Tokens a model reads and writes together, where that is not known or is to be less.",
+    },
+    Key {
         name: "models.*.tools",
         kind: Kind::Boolean,
         doc: "Whether a model can call tools; without, it acts through JSON in its text.",
@@ -109,8 +125,16 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "profiles.*.provider", kind: Kind::Text, doc: "What `--profile NAME` sets `provider` to." },
     Key { name: "profiles.*.model", kind: Kind::Text, doc: "What `--profile NAME` sets `model` to." },
     Key { name: "profiles.*.approval", kind: MODES, doc: "What `--profile NAME` sets `approval` to." },
+    Key { name: "profiles.*.sandbox", kind: LEVELS, doc: "What `--profile NAME` sets `sandbox.level` to." },
+    Key {
+        name: "profiles.*.mode",
+        kind: Kind::Choice(&["full", "patch", "analysis"]),
+        doc: "What kind of work a run of the profile is; full without it.",
+    },
+    Key { name: "profiles.*.tools", kind: Kind::Texts, doc: "The only tools of the profile, as globs; all without." },
     Key { name: "profiles.*.reasoning_effort", kind: Kind::Text, doc: "The same for `reasoning_effort`." },
     Key { name: "profiles.*.temperature", kind: Kind::Number, doc: "The same for `temperature`." },
+    Key { name: "profiles.*.instructions", kind: Kind::Text, doc: "What the model is told in a run of the profile." },
     Key { name: "profiles.*.max_budget_usd", kind: Kind::Limit, doc: "The same for `max_budget_usd`." },
     Key { name: "profiles.*.max_steps", kind: Kind::Limit, doc: "The same for `max_steps`." },
     Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
@@ -136,6 +160,8 @@ pub(crate) struct Settings {
     pub(crate) warnings: Vec<String>,
     /// Project files that set more than they may, and about which nobody was asked yet.
     pub(crate) untrusted: Vec<ProjectFile>,
+    /// The profile of the run.
+    pub(crate) profile: Option<Profile>,
 }
 
 impl Settings {
@@ -166,8 +192,14 @@ impl Settings {
                 layers.add(Layer::Environment, key.name, &value, &variable)?;
             }
         }
-        let mut settings =
-            Self { layers, project: Layers::new(KEYS), places, warnings: Vec::new(), untrusted: Vec::new() };
+        let mut settings = Self {
+            layers,
+            project: Layers::new(KEYS),
+            places,
+            warnings: Vec::new(),
+            untrusted: Vec::new(),
+            profile: None,
+        };
         if let Some(root) = root {
             let approved = settings.places.rules_file(root);
             settings.layers.add_file(Layer::User, &approved)?;
@@ -264,10 +296,30 @@ impl Settings {
         ];
         for (key, value, flag) in flags {
             if let Some(value) = value {
+                self.check_ceiling(key, value, flag)?;
                 self.layers.add(Layer::Flag, key, value, flag)?;
             }
         }
         Ok(())
+    }
+
+    /// A flag may be stricter than the profile, not looser.
+    fn check_ceiling(&self, key: &str, value: &str, flag: &str) -> Result<(), Failure> {
+        let Some(profile) = &self.profile else { return Ok(()) };
+        match profile.ceilings.iter().find(|(fixed, most)| *fixed == key && *most != value) {
+            Some((_, most)) => Err(Failure::usage(format!(
+                "the profile `{}` works with `{most}`, so `{flag} {value}` does not go with it",
+                profile.name
+            ))
+            .hint("leave the flag out, or the profile")),
+            None => Ok(()),
+        }
+    }
+
+    /// What the profile fixes a setting to.
+    pub(crate) fn fixed(&self, key: &str) -> Option<&'static str> {
+        let profile = self.profile.as_ref()?;
+        profile.ceilings.iter().find(|(fixed, _)| *fixed == key).map(|(_, most)| *most)
     }
 
     /// The flags of checks and landing that are settings, too.
@@ -291,34 +343,26 @@ impl Settings {
 
     /// Takes over what a profile sets.
     fn add_profile(&mut self, name: &str) -> Result<(), Failure> {
-        let keys = KEYS.iter().filter_map(|key| key.name.strip_prefix("profiles.*."));
-        let set: Vec<(&str, String)> = keys
-            .filter_map(|key| {
-                let value = &self.layers.get(&Self::named("profiles", name, key))?.value;
-                Some((
-                    key,
-                    match value {
-                        Value::Text(text) => text.clone(),
-                        other => other.to_string(),
-                    },
-                ))
-            })
-            .collect();
-        if set.is_empty() {
-            let named = self.layers.iter().filter_map(|(key, _)| key.strip_prefix("profiles.")?.split('.').next());
-            let mut known: Vec<&str> = named.collect();
-            known.dedup();
-            let failure = Failure::usage(format!("there is no profile `{name}`"));
-            return Err(match nearest(name, known.iter().copied()) {
-                Some(near) => failure.hint(format!("did you mean `{near}`?")),
-                None if known.is_empty() => failure
-                    .hint(format!("make one, for example: windlass config set profiles.{name}.model VENDOR/MODEL")),
-                None => failure.hint(format!("the profiles are {}", known.join(", "))),
-            });
+        let profile = Profile::named(name, &self.layers)?;
+        let place = format!("profile {name}");
+        for key in KEYS.iter().filter_map(|key| key.name.strip_prefix("profiles.*.")) {
+            let meant = match key {
+                // What these say is the profile itself.
+                "mode" | "tools" | "instructions" => continue,
+                "sandbox" => "sandbox.level",
+                key => key,
+            };
+            let Some(setting) = self.layers.get(&Self::named("profiles", name, key)) else { continue };
+            let value = match &setting.value {
+                Value::Text(text) => text.clone(),
+                other => other.to_string(),
+            };
+            self.layers.add(Layer::Flag, meant, &value, &place)?;
         }
-        for (key, value) in set {
-            self.layers.add(Layer::Flag, key, &value, &format!("profile {name}"))?;
+        for (key, most) in &profile.ceilings {
+            self.layers.add(Layer::Flag, key, most, &place)?;
         }
+        self.profile = Some(profile);
         Ok(())
     }
 
@@ -386,6 +430,12 @@ impl Settings {
         {
             chosen = project;
         }
+        // What a profile fixes holds whoever says otherwise.
+        if let Some(most) = self.fixed("approval").and_then(|text| text.parse::<Mode>().ok())
+            && (most as u8) < (chosen as u8)
+        {
+            chosen = most;
+        }
         let mut rules = Vec::new();
         let keys = [("rules.allow", Verdict::Allow), ("rules.ask", Verdict::Ask), ("rules.deny", Verdict::Deny)];
         for (key, verdict) in keys {
@@ -408,6 +458,16 @@ impl Settings {
                     }
                     rules.push(rule);
                 }
+            }
+        }
+        if let Some(profile) = &self.profile {
+            for tool in tools.iter().filter(|tool| profile.lacks(tool)) {
+                rules.push(Rule {
+                    tool: (*tool).to_owned(),
+                    pattern: None,
+                    verdict: Verdict::Deny,
+                    level: Level::Profile,
+                });
             }
         }
         let exposed = self.layers.texts("credentials.show").unwrap_or_default().to_vec();

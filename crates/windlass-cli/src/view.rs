@@ -1,6 +1,7 @@
 //! What a person or a program sees of a run: three views of the same events. A view decides nothing.
 
 pub(crate) mod ask;
+pub(crate) mod context;
 pub(crate) mod json;
 mod landing;
 mod progress;
@@ -62,6 +63,14 @@ impl View {
     pub(crate) fn hush(&mut self) {
         if let Self::Text(view) = self {
             view.hush();
+        }
+    }
+
+    /// A word beside the events, for people.
+    pub(crate) fn say(&mut self, text: &str) {
+        if let Self::Text(view) = self {
+            view.hush();
+            crate::out::say!("{}", crate::safe::one_line(text));
         }
     }
 

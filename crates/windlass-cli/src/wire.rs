@@ -12,7 +12,7 @@ use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Reques
 use windlass_core::runtime::{Capabilities, Capability, Job, Runtime, RuntimeError, Stop};
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Files, Redactor};
+use windlass_core::workspace::{Files, Opening, Redactor, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces};
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::{Engine, NativeOptions, NativeRuntime};
 use windlass_host::clock::SystemClock;
@@ -31,6 +31,7 @@ use windlass_providers::{
 
 use crate::exit;
 use crate::failure::Failure;
+use crate::layers::{Inputs, Prompt};
 use crate::plan::ModelPlan;
 use crate::settings::Settings;
 use crate::{programs, sandboxing};
@@ -46,8 +47,8 @@ pub(crate) struct Wired {
 
 /// Who does the work.
 pub(crate) enum Agent<'a> {
-    /// The built-in agent on a model, with the schema of its answer.
-    Model(&'a ModelPlan, Option<&'a str>),
+    /// The built-in agent on a model, with the schema of its answer and the directory where it begins.
+    Model(&'a ModelPlan, Option<&'a str>, Option<&'a Path>),
     /// Nobody: what is there already is judged.
     Nobody,
 }
@@ -66,14 +67,25 @@ pub(crate) fn engine(
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let runtime: Arc<dyn Runtime> = match agent {
         Agent::Nobody => Arc::new(Nobody),
-        Agent::Model(plan, schema) => {
+        Agent::Model(plan, schema, cd) => {
             let (provider, model) = provider(settings, plan, &credentials)?;
             check_price(settings, provider.as_ref(), &model)?;
+            let redactor = redactor_of(&credentials);
+            let inputs = Inputs {
+                settings,
+                root: &root,
+                cd: *cd,
+                isolated,
+                validators: &validators,
+                redactor: redactor.as_ref(),
+            };
+            let prompt = Prompt::of(&inputs);
             let options = NativeOptions {
                 model,
-                system: system_prompt(root.root(), isolated, &validators),
+                system: prompt.system(),
                 sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
                 max_output: settings.max_output(),
+                instructions: prompt.instructions,
             };
             Arc::new(NativeRuntime::new(provider, clock.clone(), options))
         }
@@ -102,6 +114,32 @@ pub(crate) fn engine(
         .tools(tools)
         .build()?;
     Ok(Wired { engine, store })
+}
+
+/// An engine for what is done to sessions alone: it works nowhere.
+pub(crate) fn bystander() -> Result<Engine, Failure> {
+    let places = windlass_host::config::Places::from_env(|name| std::env::var_os(name))?;
+    let store = Arc::new(SessionLog::new(places.sessions_dir()));
+    let artifacts = store.clone();
+    let engine = Engine::builder()
+        .runtime(Arc::new(Nobody))
+        .store(store)
+        .describe("", env!("CARGO_PKG_VERSION"))
+        .workspaces(Arc::new(Nowhere))
+        .artifacts(Arc::new(move |session| Arc::new(artifacts.artifacts(session))))
+        .clock(Arc::new(SystemClock::new()))
+        .build()?;
+    Ok(engine)
+}
+
+/// No place to work at.
+struct Nowhere;
+
+impl Workspaces for Nowhere {
+    fn open<'a>(&'a self, _: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+        let message = "nothing is run here".to_owned();
+        Box::pin(std::future::ready(Err(WorkspaceError { kind: WorkspaceErrorKind::Isolation, message })))
+    }
 }
 
 /// How workspaces are opened: in place, or as copies in the data folder.
@@ -303,28 +341,8 @@ fn output_schema(given: &str) -> Result<serde_json::Value, Failure> {
     Ok(schema)
 }
 
-/// The system prompt, with the facts of this place. The same bytes for a whole session.
-fn system_prompt(root: &Path, isolated: bool, validators: &[Arc<dyn Validator>]) -> String {
-    let mut prompt = format!(
-        "{}\nFacts:\n- The workspace is {}; paths are relative to it.\n- The system is {}.\n",
-        include_str!("system_prompt.md").trim_end(),
-        root.display(),
-        std::env::consts::OS,
-    );
-    if isolated {
-        prompt.push_str(
-            "- You work on a private copy of the workspace; it reaches the user as a whole when you are done.\n",
-        );
-    }
-    let blocking: Vec<&str> = validators.iter().filter(|one| one.blocking()).map(|one| one.name()).collect();
-    if !blocking.is_empty() {
-        prompt.push_str(&format!("- These checks must pass when you are done: {}.\n", blocking.join("; ")));
-    }
-    prompt
-}
-
 /// The price from the configuration, when it has one for this model.
-fn price(settings: &Settings, model: &str) -> Option<Price> {
+pub(crate) fn price(settings: &Settings, model: &str) -> Option<Price> {
     let rate = |what: &str| {
         settings.layers.number(&Settings::named("prices", model, what)).map(|usd| (usd * 1_000_000.0).max(0.0) as u64)
     };
@@ -335,6 +353,12 @@ fn price(settings: &Settings, model: &str) -> Option<Price> {
         cache_read: rate("cache_read").unwrap_or(input),
         cache_write: rate("cache_write").unwrap_or(input),
     })
+}
+
+/// The window from the configuration, when it has one for this model.
+pub(crate) fn window(settings: &Settings, model: &str) -> Option<u64> {
+    let tokens = settings.layers.number(&Settings::named("models", model, "context_window"))?;
+    Some(tokens.max(0.0) as u64).filter(|tokens| *tokens > 0)
 }
 
 /// An explicit cost limit that could not bind is a mistake, not a comfort.
@@ -355,7 +379,8 @@ fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Res
 fn configured(settings: &Settings, inner: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
     let tools = settings.layers.boolean(&Settings::named("models", model, "tools"));
     // Around every provider: whether a model can call tools may be known only after its server was asked.
-    Arc::new(JsonActions::new(Arc::new(Configured { inner, price: price(settings, model), tools })))
+    let (price, window) = (price(settings, model), window(settings, model));
+    Arc::new(JsonActions::new(Arc::new(Configured { inner, price, tools, window })))
 }
 
 /// A provider whose facts the configuration knows better.
@@ -363,11 +388,17 @@ struct Configured {
     inner: Arc<dyn Provider>,
     price: Option<Price>,
     tools: Option<bool>,
+    window: Option<u64>,
 }
 
 impl Configured {
     fn better(&self, facts: ModelFacts) -> ModelFacts {
-        ModelFacts { price: self.price.or(facts.price), tools: self.tools.unwrap_or(facts.tools), ..facts }
+        ModelFacts {
+            price: self.price.or(facts.price),
+            tools: self.tools.unwrap_or(facts.tools),
+            context_window: self.window.or(facts.context_window),
+            ..facts
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::id::AskId;
+use crate::id::{AskId, CallId};
+use crate::image::Image;
 use crate::message::ToolCall;
 use crate::tool::Touch;
 
@@ -15,12 +16,48 @@ pub struct Ask {
     pub id: AskId,
     /// What is asked.
     pub about: About,
-    /// Only a live human answer to this exact call counts; no rule, mode or `--yes` answers it.
+    /// The call it belongs to, where it belongs to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
+    /// Who may answer: only a live human answer to this exact call counts; no rule, mode or `--yes` answers it.
     #[serde(default)]
     pub person: bool,
-    /// When it stops waiting.
+    /// From then on an answer comes too late; absent when it may come at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
+    /// How long somebody who is there is waited for, in milliseconds; absent when nobody was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_ms: Option<u64>,
+    /// How long the run had taken until then, in milliseconds: it goes on from there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub run_ms: u64,
+}
+
+/// Times of zero are not written.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(ms: &u64) -> bool {
+    *ms == 0
+}
+
+impl Ask {
+    /// Whether an answer of this form can be one to it.
+    #[must_use]
+    pub fn fits(&self, answer: &Answer) -> bool {
+        match (&self.about, answer) {
+            (_, Answer::No { .. } | Answer::Expired | Answer::Nobody | Answer::Abandoned) => true,
+            (About::Approval(approval), Answer::Always) => approval.always.is_some(),
+            (About::Approval(_) | About::Landing(_), Answer::Once) => true,
+            (About::Approval(_) | About::Landing(_), _) => false,
+            (About::Question(_), Answer::Text { .. } | Answer::Once) => true,
+            (About::Question(_), Answer::Always) => false,
+        }
+    }
+
+    /// Whether an answer at this time comes too late.
+    #[must_use]
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|end| end <= now)
+    }
 }
 
 /// What is asked.
@@ -40,6 +77,9 @@ pub enum About {
 pub struct LandingAsk {
     /// Each path with the reason it is asked about.
     pub paths: Vec<(String, String)>,
+    /// The hash of exactly what would land.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree_hash: Option<String>,
 }
 
 /// A call that waits for a person's yes.
@@ -49,6 +89,9 @@ pub struct Approval {
     pub call: ToolCall,
     /// What it would touch.
     pub touches: Vec<Touch>,
+    /// What was at each path inside the workspace when it was asked: an answer counts for exactly that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<(String, Image)>,
     /// The rule that asks.
     pub rule: String,
     /// Why it is asked.

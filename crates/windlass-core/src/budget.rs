@@ -304,6 +304,12 @@ impl Estimator {
         bytes.saturating_mul(self.per_thousand).div_ceil(1_000)
     }
 
+    /// How many bytes stay within that many tokens.
+    #[must_use]
+    pub fn bytes(&self, tokens: u64) -> usize {
+        usize::try_from(tokens.saturating_mul(1_000) / self.per_thousand).unwrap_or(usize::MAX)
+    }
+
     /// Learns from a reported call, keeping a margin of an eighth.
     pub fn correct(&mut self, bytes: usize, reported: u64) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -64,8 +65,14 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(de)?;
-        let at: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
-        Ok(Self(at.as_millisecond()))
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = jiff::Error;
+    fn from_str(text: &str) -> Result<Self, jiff::Error> {
+        Ok(Self(text.parse::<jiff::Timestamp>()?.as_millisecond()))
     }
 }
 

@@ -77,6 +77,8 @@ impl Deeds {
                     deed.undone_by = None;
                 }
             }
+            // What was done before belongs to the session this one was forked from.
+            EventKind::Forked { .. } => *self = Self::default(),
             _ => {}
         }
     }

@@ -1,12 +1,17 @@
 //! What happened, in the past tense: one versioned enum that feeds the log and every view of it.
 //! Facts are added here, never in a second enum; a change shows in the checked-in schema.
 
+mod line;
+
+pub use self::line::{Line, read_line};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Answer, Ask};
 use crate::budget::{Budget, Limit, Spent, Usage};
 use crate::clock::Timestamp;
+use crate::context::{Compaction, Instruction};
 use crate::gate::Verdict;
 use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
@@ -19,7 +24,7 @@ use crate::workspace::{FileChange, Landed, ProcessEnd, Terms};
 pub const VERSION: u16 = 1;
 
 /// One fact.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Event {
     /// The version it was written by.
     pub v: u16,
@@ -71,7 +76,8 @@ impl Order {
 
 /// What happened. Durable unless marked live.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
+#[schemars(tag = "kind")]
 pub enum EventKind {
     /// The first line of every log.
     SessionOpened {
@@ -85,15 +91,21 @@ pub enum EventKind {
         /// The version of the program.
         program: String,
     },
-    /// A prompt waits for its run.
+    /// A prompt waits: for the next run, or for the next step of the one that is going.
     Queued {
         /// The prompt.
         prompt: Message,
+        /// It is meant for the run that is going.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        steer: bool,
     },
     /// A run began.
     RunStarted {
         /// What is asked.
         prompt: Message,
+        /// How it was asked for, in the words of whoever did: what goes on with it later needs them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        how: Option<serde_json::Value>,
     },
     /// What the run's isolation really is; stated before it starts.
     TransactionOpened {
@@ -322,12 +334,18 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         swaps: Vec<Swap>,
     },
-    /// Older messages were replaced by a summary.
+    /// Older messages made room. They stay in the log.
     Compacted {
-        /// The first event that stays as it was.
-        kept_from: u64,
-        /// What stands for the rest.
-        summary: String,
+        /// Which, and how.
+        #[serde(flatten)]
+        compaction: Compaction,
+    },
+    /// What the model is told beside the messages: said once, and again when it is not what it was.
+    Instructed {
+        /// The instruction files, in the order they are told.
+        files: Vec<Instruction>,
+        /// Facts of the moment the session was opened, as the model is told them in every run.
+        opening: String,
     },
     /// Another model goes on.
     ModelSwitched {

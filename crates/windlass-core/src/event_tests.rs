@@ -36,6 +36,60 @@ fn an_event_without_a_known_kind_is_an_error() {
     assert!(serde_json::from_value::<Event>(line).is_err());
 }
 
+#[test]
+fn fields_may_come_in_any_order() {
+    for line in LINES.lines() {
+        let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+        let fields: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap_or_default();
+        let reversed = Value::Object(fields.into_iter().rev().collect());
+        assert_eq!(serde_json::from_str::<Event>(&reversed.to_string()).ok().as_ref(), Some(&event), "{reversed}");
+        assert_eq!(serde_json::from_value::<Event>(reversed).ok(), Some(event));
+    }
+}
+
+#[test]
+fn what_nobody_wants_is_passed_and_still_checked() {
+    for line in LINES.lines() {
+        let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+        assert_eq!(read_line(line, |_| false).ok(), Some(Line::Passed(event.order)));
+        // Whatever is cut off, it is not a whole line any more.
+        for cut in (0..line.len()).filter(|cut| line.is_char_boundary(*cut)) {
+            assert!(read_line(&line[..cut], |_| false).is_err(), "{}", &line[..cut]);
+        }
+        assert!(read_line(&format!("{line} {{}}"), |_| false).is_err());
+        assert_eq!(read_line(line, |_| true).ok(), Some(Line::Event(event)));
+    }
+}
+
+#[track_caller]
+fn check_line(line: &str, expect: &str) {
+    let said = |wanted: bool| match read_line(line, |_| wanted) {
+        Ok(Line::Event(_)) => "an event".to_owned(),
+        Ok(Line::Passed(order)) => format!("passed {:?}", order.seq()),
+        Ok(Line::Newer(v)) => format!("newer {v}"),
+        Err(err) => err.to_string(),
+    };
+    let (wanted, passed) = (said(true), said(false));
+    assert!(wanted.contains(expect) || passed.contains(expect), "{wanted} / {passed}");
+    assert_eq!(wanted == passed, expect != "an event" && !expect.starts_with("passed"), "{wanted} / {passed}");
+}
+
+#[test]
+fn a_line_says_what_is_wrong_with_it() {
+    let rest = r#""at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","text":"x""#;
+    check_line(&format!(r#"{{"v":1,"seq":7,{rest}}}"#), "an event");
+    check_line(&format!(r#"{{"v":1,"seq":7,"run":null,"new_field":[1,{{}}],{rest}}}"#), "passed Some(7)");
+    check_line(&format!(r#"{{"v":2,"seq":7,{rest}}}"#), "newer 2");
+    check_line(&format!(r#"{{"v":99999,"seq":7,{rest}}}"#), "newer 99999");
+    check_line(r#"{"v":9,"all":"new"}"#, "newer 9");
+    check_line(&format!(r#"{{{rest},"seq":7,"v":2}}"#), "newer 2");
+    check_line(&format!(r#"{{"v":1,"v":1,"seq":7,{rest}}}"#), "duplicate field `v`");
+    check_line(&format!(r#"{{"seq":7,{rest}}}"#), "missing field `v`");
+    check_line(&format!(r#"{{"v":1,{rest}}}"#), "missing field `seq`");
+    check_line(r#"{"v":1,"seq":7}"#, "missing field `kind`");
+    check_line("[]", "expected an event");
+}
+
 fn kinds_of(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     fn walk(value: &Value, found: &mut Vec<String>) {

@@ -96,6 +96,8 @@ pub enum Level {
     User,
     /// The organisation's.
     Managed,
+    /// The profile of the run.
+    Profile,
 }
 
 impl FromStr for Mode {

@@ -5,11 +5,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::ask::{About, Ask};
+use crate::ask::{About, Answer, Ask};
 use crate::budget::Spent;
+use crate::context::{Cause, Compaction, Facts, How, by_the_log, compacted};
 use crate::event::{Event, EventKind};
-use crate::id::RunId;
+use crate::id::{AskId, CallId};
 use crate::message::{Message, Part, ToolCall, ToolResult};
+use crate::open_run::{OpenRun, Queue};
 use crate::outcome::{Outcome, Phase};
 use crate::tool::WireSlot;
 
@@ -19,16 +21,47 @@ pub struct Entry(Arc<Inner>);
 
 struct Inner {
     message: Message,
+    seq: u64,
+    summary: bool,
     bytes: usize,
     wire: WireSlot,
 }
 
 impl Entry {
-    /// Wraps a message.
+    /// Wraps a message that is in no log.
     #[must_use]
     pub fn new(message: Message) -> Self {
+        Self::at(0, message)
+    }
+
+    /// Wraps the message of an event. Results have the number of the answer that asked for them: they are one step, and
+    /// nothing that goes by the number can part them.
+    #[must_use]
+    pub fn at(seq: u64, message: Message) -> Self {
+        Self::with(seq, message, false)
+    }
+
+    /// Wraps what stands for all messages up to an event.
+    #[must_use]
+    pub fn summary(seq: u64, message: Message) -> Self {
+        Self::with(seq, message, true)
+    }
+
+    fn with(seq: u64, message: Message, summary: bool) -> Self {
         let bytes = weigh(&message);
-        Self(Arc::new(Inner { message, bytes, wire: WireSlot::default() }))
+        Self(Arc::new(Inner { message, seq, summary, bytes, wire: WireSlot::default() }))
+    }
+
+    /// The event that made it.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.0.seq
+    }
+
+    /// Whether it stands for other messages.
+    #[must_use]
+    pub fn is_summary(&self) -> bool {
+        self.0.summary
     }
 
     /// About how many bytes it takes on a wire, for counting tokens.
@@ -66,17 +99,37 @@ fn weigh(message: &Message) -> usize {
 }
 
 /// A call without, or not yet with all, results of its message.
-struct OpenCall {
-    call: ToolCall,
-    started: bool,
+#[derive(Debug, Clone)]
+pub struct OpenCall {
+    /// The call.
+    pub call: ToolCall,
+    /// It was begun.
+    pub started: bool,
+    /// What is known of its effects, in words.
+    pub known: Vec<String>,
+    /// What was asked about it and answered, in order: whoever goes on with it does not ask again.
+    pub answered: Vec<(Ask, Answer)>,
+    /// Its result, while others of its message have none.
     result: Option<ToolResult>,
 }
 
+/// What is remembered of the effects of one call.
+const MAX_KNOWN: usize = 20;
+
 impl OpenCall {
+    fn new(call: &ToolCall) -> Self {
+        Self { call: call.clone(), started: false, known: Vec::new(), answered: Vec::new(), result: None }
+    }
+
     /// Its result, or one that says why it has none: what was never begun did not happen.
-    fn settle(self, why: &str) -> ToolResult {
+    #[must_use]
+    pub fn settle(self, why: &str) -> ToolResult {
         match self.result {
             Some(result) => result,
+            None if self.started && !self.known.is_empty() => {
+                let why = format!("{why}; what is known: {}", self.known.join(", "));
+                ToolResult::interrupted(&self.call, &why)
+            }
             None if self.started => ToolResult::interrupted(&self.call, why),
             None => ToolResult::not_run(&self.call, why),
         }
@@ -89,8 +142,16 @@ pub struct History {
     entries: Arc<Vec<Entry>>,
     /// Calls of the last assistant message, in order.
     open: Vec<OpenCall>,
+    /// The event of that message.
+    open_seq: u64,
+    /// Bytes of all messages together.
+    held: usize,
+    /// What they took when no room could be made.
+    stuck_at: usize,
+    facts: Facts,
     asks: Vec<Ask>,
-    run: Option<RunId>,
+    queue: Queue,
+    run: Option<OpenRun>,
     runs: u64,
     ask_count: u64,
     last_seq: u64,
@@ -104,30 +165,62 @@ pub struct History {
 }
 
 impl History {
+    /// Whether events of a kind, by its name in the log, change anything here but the last number.
+    #[must_use]
+    pub fn needs(kind: &str) -> bool {
+        !matches!(
+            kind,
+            "connection_refused"
+                | "denied"
+                | "waited"
+                | "budget_warned"
+                | "validation_started"
+                | "patch_proposed"
+                | "patch_checked"
+                | "patch_applied"
+                | "landed"
+                | "discarded"
+                | "undone"
+                | "redone"
+                | "failed_over"
+                | "warned"
+        )
+    }
+
+    /// Takes one durable event of a kind that is not needed.
+    pub fn pass(&mut self, seq: u64) {
+        self.last_seq = seq;
+    }
+
     /// Takes one durable event. Live ones change nothing.
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
         self.last_seq = seq;
+        self.queue.apply(seq, &event.kind);
+        if let Some(run) = &mut self.run {
+            run.apply(&event.kind);
+        }
+        self.facts.apply(event);
         match &event.kind {
             EventKind::SessionOpened { model, workspace, .. } => {
                 self.model.clone_from(model);
                 self.workspace.clone_from(workspace);
             }
             EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
-            EventKind::RunStarted { prompt } => {
+            EventKind::RunStarted { prompt, how } => {
                 self.close_open("the run ended before it had a result");
                 self.asks.clear();
-                self.run.clone_from(&event.run);
+                self.run = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), how.clone()));
                 self.runs += 1;
                 self.run_spent = Spent::default();
-                self.push(prompt.clone());
+                self.push(seq, prompt.clone());
             }
             EventKind::Said { message } => {
                 self.close_open("the session went on before it had a result");
-                let open = |call: &ToolCall| OpenCall { call: call.clone(), started: false, result: None };
-                self.open = message.calls().map(open).collect();
+                self.open = message.calls().map(OpenCall::new).collect();
+                self.open_seq = seq;
                 if !message.parts.is_empty() {
-                    self.push(message.clone());
+                    self.push(seq, message.clone());
                 }
             }
             EventKind::CallStarted { call, .. } => {
@@ -136,11 +229,17 @@ impl History {
                 }
             }
             EventKind::CallFinished { result, .. } => self.settle(result),
+            EventKind::FileChanged { call, change, .. } => {
+                self.know(call, format!("{} was changed", change.path));
+            }
+            EventKind::CommandFinished { call, end, .. } => {
+                self.know(call, format!("the command ended ({})", end.in_words()));
+            }
             EventKind::Asked { ask } => {
                 self.ask_count += 1;
                 self.asks.push(ask.clone());
             }
-            EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
+            EventKind::Answered { ask, answer, .. } => self.answer(ask, answer),
             EventKind::Noted { text } => self.notes.clone_from(text),
             EventKind::Spent { total, .. } => self.run_spent = *total,
             EventKind::RunFinished { totals, outcome, .. } => {
@@ -151,7 +250,10 @@ impl History {
                 self.run = None;
                 self.asks.clear();
             }
+            // What was asked there is answered there.
+            EventKind::Forked { .. } => self.asks.clear(),
             EventKind::SessionClosed {} => self.ended = true,
+            EventKind::Compacted { compaction } => self.compact(compaction),
             _ => {}
         }
     }
@@ -163,15 +265,20 @@ impl History {
     }
 
     /// Calls that have no result yet.
-    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.open.iter().filter(|open| open.result.is_none()).map(|open| &open.call)
+    pub fn open_calls(&self) -> impl Iterator<Item = &OpenCall> {
+        self.open.iter().filter(|open| open.result.is_none())
     }
 
     /// What becomes of the calls that have no result when nothing more is done with them.
     #[must_use]
     pub fn closing_results(&self, why: &str) -> Vec<ToolResult> {
-        let open = self.open.iter().filter(|open| open.result.is_none());
-        open.map(|open| OpenCall { call: open.call.clone(), started: open.started, result: None }.settle(why)).collect()
+        self.open_calls().map(|open| open.clone().settle(why)).collect()
+    }
+
+    /// Prompts that wait.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     /// Where the session works.
@@ -194,8 +301,14 @@ impl History {
 
     /// The run that has not ended, if any.
     #[must_use]
-    pub fn open_run(&self) -> Option<&RunId> {
+    pub fn open_run(&self) -> Option<&OpenRun> {
         self.run.as_ref()
+    }
+
+    /// Whether that run waits for a person: then it can be gone on with. One that waits for nobody was broken off.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.run.is_some() && !self.asks.is_empty()
     }
 
     /// What the open run has spent.
@@ -258,6 +371,24 @@ impl History {
         }
     }
 
+    /// An ask is used up; the call it was about knows the answer.
+    fn answer(&mut self, id: &AskId, answer: &Answer) {
+        let Some(at) = self.asks.iter().position(|open| open.id == *id) else { return };
+        let ask = self.asks.remove(at);
+        if let Some(open) = self.open.iter_mut().find(|open| Some(&open.call.id) == ask.call.as_ref()) {
+            open.answered.push((ask, answer.clone()));
+        }
+    }
+
+    /// Remembers an effect of a call that has no result yet.
+    fn know(&mut self, call: &CallId, what: String) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.call.id == *call)
+            && open.known.len() < MAX_KNOWN
+        {
+            open.known.push(what);
+        }
+    }
+
     fn settle(&mut self, result: &ToolResult) {
         // The first result stands; one for a call nobody made changes nothing.
         let Some(open) = self.open.iter_mut().find(|open| open.call.id == result.id && open.result.is_none()) else {
@@ -275,11 +406,61 @@ impl History {
             return;
         }
         let results = self.open.drain(..).map(|open| open.settle(why)).collect();
-        self.push(Message::results(results));
+        self.push(self.open_seq, Message::results(results));
     }
 
-    fn push(&mut self, message: Message) {
-        Arc::make_mut(&mut self.entries).push(Entry::new(message));
+    fn push(&mut self, seq: u64, message: Message) {
+        let entry = Entry::at(seq, message);
+        self.held += entry.bytes();
+        Arc::make_mut(&mut self.entries).push(entry);
+    }
+}
+
+/// Making room.
+impl History {
+    /// What was done, by the log.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// About how many bytes the messages take.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Makes room without asking anybody: what is to be logged, so that folding the log comes to the same; `None` when
+    /// nothing is gained. Not while calls are open.
+    #[must_use]
+    pub fn compaction(&self, how: How, room: usize) -> Option<Compaction> {
+        if !self.open.is_empty() {
+            return None;
+        }
+        by_the_log(&self.entries, &self.facts, how, room)
+    }
+
+    /// While a long log is folded: once the messages take more than `most` bytes, the oldest give way until they take
+    /// half of that. Nothing is logged here: whoever writes the log then says so with [`History::compaction`].
+    pub fn bound(&mut self, most: usize) -> bool {
+        // Where nothing could be gained, it is tried again only once there is a good deal more.
+        if self.held <= most.max(self.stuck_at + self.stuck_at / 8) {
+            return false;
+        }
+        let Some(compaction) = self.compaction(How::Fit(Cause::Memory), most / 2) else {
+            self.stuck_at = self.held;
+            return false;
+        };
+        self.compact(&compaction);
+        self.stuck_at = 0;
+        true
+    }
+
+    fn compact(&mut self, compaction: &Compaction) {
+        let open = (!self.open.is_empty()).then_some(self.open_seq);
+        let entries = compacted(&self.entries, compaction, open);
+        self.held = entries.iter().map(Entry::bytes).sum();
+        self.entries = Arc::new(entries);
     }
 }
 

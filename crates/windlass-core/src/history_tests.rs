@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::clock::Timestamp;
 use crate::event::{Order, VERSION};
-use crate::id::{CallId, SessionId, TraceId};
+use crate::id::{CallId, RunId, SessionId, TraceId};
 use crate::message::{Origin, Role};
 use crate::outcome::{FailReason, Outcome};
 
@@ -50,7 +50,7 @@ fn finished(id: u8) -> EventKind {
 }
 
 fn started() -> EventKind {
-    EventKind::RunStarted { prompt: Message::user("go") }
+    EventKind::RunStarted { prompt: Message::user("go"), how: None }
 }
 
 fn ended() -> EventKind {
@@ -143,5 +143,28 @@ proptest! {
             prop_assert!(now.starts_with(&seen));
             seen = now;
         }
+    }
+}
+
+#[test]
+fn what_is_not_needed_changes_nothing() {
+    // In the middle of a run, where an event could matter.
+    let middle = || {
+        let begun = EventKind::CallStarted { call: call(1), verdict: crate::gate::Verdict::Allow, rule: "r".into() };
+        fold(vec![started(), said(&[1, 2]), begun])
+    };
+    let seen = |history: &History| {
+        let open: Vec<String> = history.open_calls().map(|open| format!("{open:?}")).collect();
+        let entries: Vec<Message> = history.entries().iter().map(|entry| Message::clone(entry)).collect();
+        let rest = (history.facts.clone(), history.queue.clone(), history.run.clone(), history.asks.clone());
+        (open, entries, rest, history.phase(), history.run_spent(), history.total(), history.notes().to_owned())
+    };
+    for line in include_str!("../tests/events.jsonl").lines() {
+        let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+        let json: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let kind = json["kind"].as_str().unwrap_or_default();
+        let mut history = middle();
+        history.apply(&event);
+        assert!(History::needs(kind) || seen(&history) == seen(&middle()), "{kind} changes something");
     }
 }

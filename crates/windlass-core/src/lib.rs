@@ -1,7 +1,8 @@
 //! The words everyone shares, the ports, and every decision that needs no IO.
 //!
 //! A tour, in the order of one run:
-//! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former.
+//! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former,
+//! [`context`] what of it a model still gets when it no longer fits.
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
@@ -13,6 +14,7 @@
 pub mod ask;
 pub mod budget;
 pub mod clock;
+pub mod context;
 pub mod deeds;
 pub mod event;
 pub mod gate;
@@ -20,6 +22,7 @@ pub mod history;
 pub mod id;
 pub mod image;
 pub mod message;
+pub mod open_run;
 pub mod outcome;
 pub mod provider;
 pub mod reply;
@@ -27,6 +30,7 @@ pub mod runtime;
 pub mod shell;
 pub mod stats;
 pub mod store;
+mod tagged;
 pub mod tool;
 pub mod transaction;
 pub mod turn;

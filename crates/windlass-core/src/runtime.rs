@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::ask::{Answer, Ask};
 use crate::budget::{Limit, Price, Spent, Usage};
+use crate::context::{Facts, How, by_the_log};
 use crate::event::EventKind;
 use crate::history::Entry;
 use crate::id::AskId;
-use crate::message::Message;
+use crate::message::{Message, ToolCall};
 use crate::outcome::{FailReason, RefusalCategory};
 use crate::provider::ProviderError;
 use crate::store::StoreError;
-use crate::tool::Toolbox;
+use crate::tool::{ToolSet, Toolbox};
 use crate::workspace::{Files, Processes};
 use crate::{BoxFuture, CancellationToken};
 
@@ -37,6 +38,33 @@ pub trait Runtime: Send + Sync {
     fn capabilities(&self) -> Capabilities;
     /// One iteration. Facts go through the job's outlet; the answer says why it ended.
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>>;
+    /// Makes room in the messages between two runs; false when nothing was to be gained. A runtime that has no model to
+    /// ask for a summary lets the log write it.
+    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
+        Box::pin(async move {
+            let history = job.outlet.history();
+            let room = history.iter().map(Entry::bytes).sum::<usize>() / 4;
+            let made = by_the_log(&history, &job.outlet.facts(), job.how, room);
+            drop(history);
+            let Some(compaction) = made else { return Ok(false) };
+            job.outlet.emit(EventKind::Compacted { compaction }).await?;
+            Ok(true)
+        })
+    }
+}
+
+/// What making room between two runs needs.
+pub struct MakeRoom<'a> {
+    /// How much is to give way.
+    pub how: How,
+    /// Facts out.
+    pub outlet: &'a dyn Outlet,
+    /// What a summary may cost.
+    pub account: &'a dyn Account,
+    /// The tools that are on offer in runs: they take room, too.
+    pub tools: &'a ToolSet,
+    /// Ends it.
+    pub cancel: CancellationToken,
 }
 
 /// One iteration's work: everything a runtime needs, without knowing engine or host.
@@ -45,6 +73,8 @@ pub struct Job<'a> {
     pub prompt: &'a Message,
     /// Which try this is, from 1.
     pub iteration: u32,
+    /// Calls of the last message that were asked for and never settled: the try goes on with them.
+    pub pending: Vec<ToolCall>,
     /// Facts out, questions out.
     pub outlet: &'a dyn Outlet,
     /// Our tools, judged and logged.
@@ -69,8 +99,15 @@ pub trait Outlet: Send + Sync {
     fn watched(&self) -> bool;
     /// Asks a person and waits.
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>>;
+    /// Says what a person wants to tell the run that is going, if they do: between steps, and before an end. Whether
+    /// there was anything.
+    fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
     /// The messages so far. Drop it before the next `emit`, or the list is copied.
     fn history(&self) -> Arc<Vec<Entry>>;
+    /// What was done so far, by the log.
+    fn facts(&self) -> Facts;
 }
 
 /// What a run may still spend.

@@ -1,5 +1,10 @@
 //! The port to where sessions are kept: one writer each, bounded reading.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+
 use crate::clock::Timestamp;
 use crate::event::Event;
 use crate::id::SessionId;
@@ -11,10 +16,52 @@ pub trait SessionStore: Send + Sync {
     fn open_writer<'a>(&'a self, session: &'a SessionId, how: OpenLog) -> BoxFuture<'a, Result<OpenedLog, StoreError>>;
     /// The durable events from a sequence number on, in order and in bounded memory.
     fn read<'a>(&'a self, session: &'a SessionId, from_seq: u64) -> BoxStream<'a, Result<Event, StoreError>>;
+    /// The same for a fold that needs only some kinds, by their names in the log. Of the others it learns the place
+    /// alone, and a store may spare itself to build them; each is still known to be whole and in order.
+    fn skim<'a>(
+        &'a self,
+        session: &'a SessionId,
+        from_seq: u64,
+        _wanted: fn(&str) -> bool,
+    ) -> BoxStream<'a, Result<Skimmed, StoreError>> {
+        Box::pin(Whole(self.read(session, from_seq)))
+    }
     /// All sessions, newest first.
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>>;
     /// Removes a session and what belongs to it.
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Lets one session read the artifacts that another has now, for as long as it lives itself. A store without
+    /// artifacts has nothing to share.
+    fn share_artifacts<'a>(
+        &'a self,
+        _from: &'a SessionId,
+        _to: &'a SessionId,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// One line of a log, as a fold sees it.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time; a box for each event costs more than the room")]
+pub enum Skimmed {
+    /// An event of a kind that is wanted, or of any where the store does not choose.
+    Event(Event),
+    /// There is one of another kind.
+    Passed {
+        /// Its place.
+        seq: u64,
+    },
+}
+
+/// Skims by giving everything.
+struct Whole<'a>(BoxStream<'a, Result<Event, StoreError>>);
+
+impl Stream for Whole<'_> {
+    type Item = Result<Skimmed, StoreError>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(cx).map(|item| item.map(|event| event.map(Skimmed::Event)))
+    }
 }
 
 /// Whether the session has to be there already.
@@ -32,14 +79,19 @@ pub struct OpenedLog {
     pub writer: Box<dyn LogWriter>,
     /// What had to be repaired (a torn tail that was set aside), to be told as warnings.
     pub notices: Vec<String>,
+    /// The machine was started anew since the last writer, or nobody knows: of what that one did not sync, anything may
+    /// be gone. The log is still without gaps, but what was done may be more than it tells.
+    pub after_power_cut: bool,
 }
 
 /// The one writer of a session.
 pub trait LogWriter: Send {
     /// Appends one event. `line` is the event as one line of JSON without the newline, made once for everybody.
     fn append<'a>(&'a mut self, event: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// Returns when everything appended so far will survive a power cut.
-    fn sync(&mut self) -> BoxFuture<'_, Result<(), StoreError>>;
+    /// When it returns well, everything that was appended before it was first polled survives a power cut. It runs while
+    /// more is appended. Nothing happens before it is polled; once it was, its failure is remembered even if it is
+    /// dropped: nothing is appended or synced after it.
+    fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>>;
 }
 
 /// What a list shows of a session.

@@ -135,6 +135,26 @@ pub enum Touch {
     },
 }
 
+impl Touch {
+    /// Whether it is the same thing that is touched. How a line was taken apart does not count: it follows from it.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Execute { command: one, .. }, Self::Execute { command: two, .. }) => one == two,
+            (one, two) => one == two,
+        }
+    }
+}
+
+/// What can be said of a call that was begun and never said how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    /// It was done; how that can be seen, in words.
+    Yes(String),
+    /// It was not done; how that can be seen, in words.
+    No(String),
+}
+
 /// A tool.
 pub trait Tool: Send + Sync {
     /// Its description; the same for the life of the tool.
@@ -143,6 +163,11 @@ pub trait Tool: Send + Sync {
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure>;
     /// What would change, to be shown with an approval; `None` when there is nothing to show.
     fn preview(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {
+        None
+    }
+    /// Whether a call that was begun, and whose process died, was done: by looking at what is there, and only where that
+    /// leaves no doubt. `None` otherwise.
+    fn happened(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Option<Happened> {
         None
     }
     /// Does it. The arguments fit the schema. The path rules are enforced again as files are opened.
@@ -168,7 +193,8 @@ pub struct ToolCtx<'a> {
 pub trait Voice: Send + Sync {
     /// Progress, shown live and not kept.
     fn progress(&self, text: &str);
-    /// The model's own question to the person.
+    /// The model's own question to the person. A call that only looks may be begun once more after a long wait, with
+    /// the answers it already has: it asks the same things in the same order.
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer>;
     /// The session's notes, as they are.
     fn notes(&self) -> String;

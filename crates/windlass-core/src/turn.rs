@@ -82,6 +82,18 @@ enum State {
 }
 
 impl Turn {
+    /// Goes on with a try whose last message has calls that were never settled.
+    #[must_use]
+    pub fn going_on(calls: Vec<ToolCall>) -> Self {
+        let state = if calls.is_empty() { State::Ask } else { State::Run };
+        Self { calls, state, ..Self::default() }
+    }
+
+    /// A person said more: it is not over.
+    pub fn steered(&mut self) {
+        self.state = State::Ask;
+    }
+
     /// What to do now. `exceeded` is the limit that is reached, if any; it stops the next model call, not the
     /// settling of calls that were already asked for.
     pub fn next(&mut self, exceeded: Option<Limit>) -> Step {

@@ -286,6 +286,19 @@ pub enum ProcessEnd {
     Cancelled,
 }
 
+impl ProcessEnd {
+    /// In a few words.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        match self {
+            Self::Exited { code } => format!("exit code {code}"),
+            Self::Signalled { signal } => format!("signal {signal}"),
+            Self::TimedOut => "out of time".to_owned(),
+            Self::Cancelled => "cancelled".to_owned(),
+        }
+    }
+}
+
 /// What a job wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobOutput {

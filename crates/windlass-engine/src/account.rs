@@ -16,6 +16,8 @@ pub(crate) struct Books {
     budget: Budget,
     clock: Arc<dyn Clock>,
     started: Duration,
+    /// What the run had taken before it was gone on with.
+    before: Duration,
     state: Mutex<State>,
 }
 
@@ -28,9 +30,10 @@ struct State {
 }
 
 impl Books {
-    pub(crate) fn new(budget: Budget, clock: Arc<dyn Clock>) -> Self {
+    /// The books of a run, which may have spent something before it came here.
+    pub(crate) fn new(budget: Budget, clock: Arc<dyn Clock>, spent: Spent, before: Duration) -> Self {
         let started = clock.monotonic();
-        Self { budget, clock, started, state: Mutex::default() }
+        Self { budget, clock, started, before, state: Mutex::new(State { spent, ..State::default() }) }
     }
 
     pub(crate) fn budget(&self) -> &Budget {
@@ -45,7 +48,7 @@ impl Books {
         let now = self.clock.monotonic();
         let state = self.lock();
         let waiting = state.waiting_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        now.saturating_sub(self.started).saturating_sub(state.waited).saturating_sub(waiting)
+        self.before + now.saturating_sub(self.started).saturating_sub(state.waited).saturating_sub(waiting)
     }
 
     /// What is left of the time limit.

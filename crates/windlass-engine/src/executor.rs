@@ -2,9 +2,12 @@
 //! person where needed, log, run, log. Exactly one result for each call, in call order, whatever happens.
 //! It names no tool and opens nothing.
 
+mod earlier;
 mod hidden;
 mod keys;
 mod one;
+
+pub(crate) use earlier::Earlier;
 
 pub(crate) use hidden::Unhidden;
 pub(crate) use keys::OF_A_RUN;
@@ -18,7 +21,7 @@ use windlass_core::BoxFuture;
 use windlass_core::CancellationToken;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
-use windlass_core::gate::{PermissionGate, Place};
+use windlass_core::gate::{PermissionGate, Place, Verdict};
 use windlass_core::id::CallId;
 use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
@@ -62,6 +65,8 @@ pub(crate) struct Executor {
     pub(crate) told_lost: Mutex<HashSet<String>>,
     /// Keys in changed files that were told already.
     pub(crate) told_keys: Mutex<Vec<String>>,
+    /// What was asked and answered before this process came to it.
+    pub(crate) earlier: Earlier,
 }
 
 /// A call that may run.
@@ -71,6 +76,9 @@ struct Ready {
     command: Option<String>,
     /// What it may read outside the workspace: exactly what was judged.
     outside: Vec<String>,
+    /// The verdict and the rule under which it may run. None when it was begun by a process that ended while it asked:
+    /// then nothing of it is logged twice.
+    under: Option<(Verdict, String)>,
 }
 
 /// What became of a call before it ran.
@@ -121,6 +129,12 @@ impl Executor {
         for planned in batch {
             judged.push(self.judge(planned).await?);
         }
+        // Only when all are judged: a question about one must not leave another begun and not run.
+        for one in &judged {
+            if let Judged::Ready(ready) = one {
+                self.log_started(ready).await?;
+            }
+        }
         let results = futures_util::stream::iter(judged.into_iter().map(|one| async move {
             match one {
                 Judged::Settled(settled) => (settled, None),
@@ -148,6 +162,7 @@ impl Executor {
             Judged::Settled(settled) => return Ok(settled),
             Judged::Ready(ready) => ready,
         };
+        self.log_started(&ready).await?;
         let effect = ready.tool.spec().effect;
         if let Some(command) = &ready.command {
             let (call, command) = (ready.call.id.clone(), command.clone());
@@ -232,6 +247,12 @@ impl Executor {
         self.outlet.emit(EventKind::CallFinished { result: result.clone(), ms: 0 }).await?;
         let effect = self.tools.get(&call.name).map(|tool| tool.spec().effect);
         Ok(Judged::Settled(Settled { result, effect }))
+    }
+
+    async fn log_started(&self, ready: &Ready) -> Result<(), StoreError> {
+        let Some((verdict, rule)) = ready.under.clone() else { return Ok(()) };
+        self.outlet.emit(EventKind::CallStarted { call: ready.call.clone(), verdict, rule }).await?;
+        Ok(())
     }
 
     async fn log_finished(&self, result: &ToolResult, began: std::time::Duration) -> Result<(), StoreError> {

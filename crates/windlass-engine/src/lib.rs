@@ -1,8 +1,8 @@
 //! Sessions, runs, iterations and steps: the ring that acts on what `windlass-core` decides.
 //!
 //! A tour, in the order of one run: [`Engine`] (`session`) opens a session and starts runs; `run` drives iterations to
-//! exactly one terminal event; [`NativeRuntime`] (`native`) drives the pure `Turn`; `executor` judges, logs and runs
-//! calls; `account` keeps the budget; `log` numbers, writes and shows every event.
+//! exactly one terminal event; [`NativeRuntime`] (`native`) drives the pure `Turn`; `compact` makes room when the
+//! messages no longer fit; `executor` judges, logs and runs calls; `account` keeps the budget; `log` numbers, writes and shows every event.
 //! [`testing`] has the fakes that embedders need too.
 //!
 //! It names no vendor, no tool and no view, and reaches the machine only through ports.
@@ -45,6 +45,7 @@
 
 mod account;
 mod asking;
+mod compact;
 mod executor;
 mod facade;
 pub mod import;
@@ -58,7 +59,7 @@ pub mod testing;
 
 pub use asking::{NoSuchAsk, OnAsk};
 pub use facade::{Request, ResultFold, RunResult};
-pub use native::{NativeOptions, NativeRuntime};
+pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_schema};
-pub use session::{ArtifactsOf, Engine, EngineBuilder, EngineError, Noted, Open, Session};
+pub use session::{ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, Noted, Open, Session};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::context::Compaction;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::ArtifactId;
 use windlass_core::message::{ArtifactRef, Message, Part, ToolCall};
@@ -17,9 +18,11 @@ use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, REDACTE
 pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
     let clean = Clean(redactor);
     match kind {
-        EventKind::Queued { prompt: message }
-        | EventKind::RunStarted { prompt: message }
-        | EventKind::Said { message } => clean.message(message),
+        EventKind::Queued { prompt: message, .. } | EventKind::Said { message } => clean.message(message),
+        EventKind::RunStarted { prompt, how } => {
+            clean.message(prompt);
+            how.iter_mut().for_each(|how| clean.value(how));
+        }
         EventKind::CallStarted { call, rule, .. } => {
             clean.call(call);
             clean.text(rule);
@@ -58,7 +61,8 @@ pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
         | EventKind::Noted { text }
         | EventKind::Waited { reason: text, .. }
         | EventKind::PatchProposed { summary: text, .. }
-        | EventKind::Compacted { summary: text, .. }
+        | EventKind::Compacted { compaction: Compaction { summary: text, .. } }
+        | EventKind::Instructed { opening: text, .. }
         | EventKind::FailedOver { reason: text, .. }
         | EventKind::Warned { text, .. } => clean.text(text),
         // Numbers, names and paths; and live facts, which are cleaned as they are shown.
@@ -393,6 +397,7 @@ mod tests {
         let approval = windlass_core::ask::Approval {
             call,
             touches: vec![Touch::Execute { command: "echo s3cr3t".into(), script: None }],
+            found: vec![],
             rule: "s3cr3t".into(),
             reason: "s3cr3t".into(),
             preview: Some("s3cr3t".into()),
@@ -400,7 +405,9 @@ mod tests {
         };
         let about = About::Approval(Box::new(approval));
         let id = windlass_core::id::AskId::nth(1, 1);
-        let mut kind = EventKind::Asked { ask: Ask { id, about, person: false, expires: None } };
+        let mut kind = EventKind::Asked {
+            ask: Ask { id, about, call: None, person: false, expires: None, waits_ms: None, run_ms: 0 },
+        };
         clean_event(&redactor, &mut kind);
         assert!(!serde_json::to_string(&kind).unwrap().contains("s3cr3t"), "{kind:?}");
     }

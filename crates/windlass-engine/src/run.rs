@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::budget::Budget;
 use windlass_core::clock::{Clock, Timestamp};
+use windlass_core::context::Facts;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::history::Entry;
-use windlass_core::id::{AskId, RunId};
+use windlass_core::id::{AskId, CallId, RunId};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
@@ -22,6 +23,7 @@ use windlass_core::{BoxFuture, CancellationToken};
 
 use crate::account::Books;
 use crate::asking::{Desk, NoSuchAsk, OnAsk};
+use crate::executor::millis;
 use crate::log::{Log, Scope};
 use crate::redact::HeldDeltas;
 
@@ -36,12 +38,16 @@ pub struct RunOptions {
     pub budget: Budget,
     /// What to do when nobody answers.
     pub on_ask: OnAsk,
-    /// How long an ask waits.
+    /// How long an ask waits for somebody who is there.
     pub ask_timeout: Duration,
+    /// How long an ask can be answered at all, by whoever comes later; at any time when absent.
+    pub ask_expiry: Option<Duration>,
     /// Answer yes to whatever a flag may answer.
     pub yes: bool,
     /// Whether deltas and progress are wanted.
     pub live: bool,
+    /// How it was asked for, in the words of whoever asks. Kept with the run, for whoever goes on with it.
+    pub how: Option<serde_json::Value>,
 }
 
 /// What must hold before the changes of a run land, and how they land.
@@ -73,8 +79,10 @@ impl Default for RunOptions {
             budget: Budget::default(),
             on_ask: OnAsk::Wait,
             ask_timeout: Duration::from_secs(300),
+            ask_expiry: None,
             yes: false,
             live: true,
+            how: None,
         }
     }
 }
@@ -187,6 +195,7 @@ pub(crate) struct RunOutlet {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) on_ask: OnAsk,
     pub(crate) ask_timeout: Duration,
+    pub(crate) ask_expiry: Option<Duration>,
     pub(crate) control: Arc<Control>,
     /// Calls that are running and must not be torn.
     pub(crate) untorn: AtomicU32,
@@ -204,13 +213,27 @@ impl RunOutlet {
     }
 
     /// Makes an ask and waits for its answer.
-    pub(crate) async fn ask_about(&self, about: About, person: bool) -> Result<Answer, StoreError> {
+    pub(crate) async fn ask_about(
+        &self,
+        about: About,
+        person: bool,
+        call: Option<CallId>,
+    ) -> Result<Answer, StoreError> {
         let count = self.log.with_history(|history| history.ask_count());
-        let wait = i64::try_from(self.ask_timeout.as_millis()).unwrap_or(i64::MAX);
-        let expires = (self.on_ask == OnAsk::Wait)
-            .then(|| Timestamp::from_millis(self.clock.now().as_millis().saturating_add(wait)));
-        let ask = Ask { id: AskId::nth(count + 1, self.clock.entropy()), about, person, expires };
-        self.ask(ask).await
+        let later = |wait: Duration| {
+            let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+            Timestamp::from_millis(self.clock.now().as_millis().saturating_add(wait))
+        };
+        self.ask(Ask {
+            id: AskId::nth(count + 1, self.clock.entropy()),
+            about,
+            call,
+            person,
+            expires: self.ask_expiry.map(later),
+            waits_ms: (self.on_ask == OnAsk::Wait).then(|| millis(self.ask_timeout)),
+            run_ms: millis(self.books.elapsed()),
+        })
+        .await
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, HeldDeltas> {
@@ -290,7 +313,23 @@ impl Outlet for RunOutlet {
         })
     }
 
+    fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(async move {
+            let mut any = false;
+            // Bounded by what was queued: nothing is added here.
+            while let Some(message) = self.log.with_history(|history| history.queue().first_steering().cloned()) {
+                self.emit(EventKind::Said { message }).await?;
+                any = true;
+            }
+            Ok(any)
+        })
+    }
+
     fn history(&self) -> Arc<Vec<Entry>> {
         self.log.entries()
+    }
+
+    fn facts(&self) -> Facts {
+        self.log.with_history(|history| history.facts().clone())
     }
 }

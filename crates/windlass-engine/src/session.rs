@@ -1,25 +1,28 @@
 //! The library's front door: an engine opens sessions, a session runs prompts, one at a time.
 //! No global state: everything an engine needs is handed to its builder.
 
+mod closing;
 mod drive;
+mod fork;
+mod going_on;
 mod judging;
 mod landing;
 mod tries;
 
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
-use windlass_core::ask::Answer;
+use windlass_core::budget::Spent;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
 use windlass_core::history::{Entry, History};
-use windlass_core::id::{RunId, SessionId, TraceId};
+use windlass_core::id::{AskId, RunId, SessionId, TraceId};
 use windlass_core::image::Swap;
 use windlass_core::message::Message;
-use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
@@ -27,15 +30,19 @@ use windlass_core::validator::Validator;
 use windlass_core::workspace::{Artifacts, Landed, NoSecrets, Outside, Redactor, Workspaces};
 
 use crate::account::Books;
+use crate::asking::NoSuchAsk;
 use crate::log::{Log, Scope, View};
 use crate::redact::clean_message;
-use crate::run::{Control, RunHandle, RunOptions, RunOutlet};
+use crate::run::{Control, Halt, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
 
 /// Events a view may be behind before a durable one waits for it.
 const VIEW_ROOM: usize = 1_024;
 /// Bytes of messages that a session may hold when it is resumed: all of them are kept in memory.
 const MAX_HISTORY: usize = 256 << 20;
+
+/// Prompts that may wait at a time.
+const MAX_QUEUED: usize = 100;
 
 /// Where a session's large results go.
 pub type ArtifactsOf = Arc<dyn Fn(&SessionId) -> Arc<dyn Artifacts> + Send + Sync>;
@@ -208,6 +215,30 @@ pub enum EngineError {
         /// The bound.
         megabytes: usize,
     },
+    /// An answer that fits no open ask.
+    #[error(transparent)]
+    NoSuchAsk(#[from] NoSuchAsk),
+    /// An answer that cannot be one to what was asked.
+    #[error("`{ask}` cannot be answered like that: {why}")]
+    Unfitting {
+        /// Which ask.
+        ask: AskId,
+        /// What can be said instead.
+        why: String,
+    },
+    /// There is no event of that number.
+    #[error("session `{session}` has {last} events, so it cannot be forked at event {at}")]
+    NoSuchEvent {
+        /// Which session.
+        session: SessionId,
+        /// What was asked for.
+        at: u64,
+        /// What there is.
+        last: u64,
+    },
+    /// More prompts wait than anybody would want to.
+    #[error("{0} prompts wait already: let some of them run first, or cancel")]
+    QueueFull(usize),
     /// A session does one run at a time.
     #[error("the session is busy with a run: wait for its end, or cancel it")]
     Busy,
@@ -251,7 +282,7 @@ impl Engine {
 
     async fn resume(&self, id: SessionId, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
-        let OpenedLog { writer, notices } = parts.store.open_writer(&id, OpenLog::Existing).await?;
+        let OpenedLog { writer, notices, .. } = parts.store.open_writer(&id, OpenLog::Existing).await?;
         let mut history = History::default();
         let mut events = parts.store.read(&id, 1);
         let (mut seen, mut held) = (0, 0);
@@ -273,7 +304,6 @@ impl Engine {
         for text in notices {
             session.log.emit(&scope, EventKind::Warned { code: "log_repaired".into(), text }).await?;
         }
-        close_open_run(&session.log, &session.trace, "the process ended while it was open").await?;
         session.note_model().await?;
         Ok(session)
     }
@@ -290,39 +320,8 @@ impl Engine {
         let first_seq = history.last_seq() + 1;
         let log = Arc::new(Log::new(id.clone(), parts.clock.clone(), writer, history, parts.redactor.clone()));
         let gate = Arc::new(Mutex::new(parts.gate.clone()));
-        Session { id, parts, log, gate, trace, first_seq, mode, busy: Arc::default() }
+        Session { id, parts, log, gate, trace, first_seq, mode, busy: Arc::default(), current: Mutex::default() }
     }
-}
-
-/// Closes a run that was left open: by the next writer when its process died, by the next prompt when it was paused.
-/// Asks first, then calls, then the run itself.
-pub(crate) async fn close_open_run(log: &Log, trace: &TraceId, why: &str) -> Result<(), StoreError> {
-    let (run, results, asks, totals) = log.with_history(|history| {
-        let asks: Vec<_> = history.open_asks().iter().map(|ask| ask.id.clone()).collect();
-        (history.open_run().cloned(), history.closing_results(why), asks, history.run_spent())
-    });
-    let Some(run) = run else { return Ok(()) };
-    let scope = Scope { run: Some(run), trace: trace.clone(), view: None };
-    for ask in asks {
-        log.emit(&scope, EventKind::Answered { ask, answer: Answer::Abandoned, by: "engine".into() }).await?;
-    }
-    for result in results {
-        log.emit(&scope, EventKind::CallFinished { result, ms: 0 }).await?;
-    }
-    let detail = "the run was left open; the session goes on from what was logged";
-    let finished = EventKind::RunFinished {
-        outcome: Outcome::failed(FailReason::Interrupted, detail),
-        files: Vec::new(),
-        totals,
-        ms: 0,
-        evidence: Vec::new(),
-        judge_changed: Vec::new(),
-        limits: None,
-        transaction: None,
-        output: None,
-    };
-    log.emit(&scope, finished).await?;
-    Ok(())
 }
 
 /// What happens outside of runs.
@@ -368,6 +367,17 @@ pub struct Session {
     first_seq: u64,
     mode: RunMode,
     busy: Arc<AsyncMutex<()>>,
+    /// The run that is going. Weak: whoever watches it sees its end when it is over.
+    current: Mutex<Weak<RunOutlet>>,
+}
+
+/// When a prompt that comes while a run is going is to be taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// By the run that is going, between two of its steps.
+    Steer,
+    /// By a run of its own, after it.
+    FollowUp,
 }
 
 impl Session {
@@ -388,25 +398,70 @@ impl Session {
         self.log.with_history(|history| look(history))
     }
 
-    /// Starts a run. It goes on by itself; read the handle for its events.
+    /// Starts a run. It goes on by itself; read the handle for its events. Asks that are open are abandoned, and a run
+    /// that was left open is closed.
     pub fn run(&self, prompt: Message, options: RunOptions) -> Result<RunHandle, EngineError> {
+        let id = RunId::nth(self.look(|history| history.runs()) + 1);
+        self.begin(id, drive::Start::Prompt(self.redacted(prompt)), options)
+    }
+
+    /// Starts a run with the first prompt that waits; none when none does.
+    pub fn run_queued(&self, options: RunOptions) -> Result<Option<RunHandle>, EngineError> {
+        let Some(prompt) = self.look(|history| history.queue().first().cloned()) else { return Ok(None) };
+        self.run(prompt, options).map(Some)
+    }
+
+    /// Keeps a prompt for later: durable when this returns. Gives the number of its event.
+    pub async fn queue(&self, prompt: Message, when: Delivery) -> Result<u64, EngineError> {
+        let waiting = self.look(|history| history.queue().all().len());
+        if waiting >= MAX_QUEUED {
+            return Err(EngineError::QueueFull(MAX_QUEUED));
+        }
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        // Shown to whoever watches the run, in its place.
+        let scope = current.map_or_else(|| self.scope(None), |outlet| outlet.scope.clone());
+        let queued = EventKind::Queued { prompt, steer: when == Delivery::Steer };
+        let seq = self.log.emit(&Scope { run: None, ..scope }, queued).await?;
+        self.log.sync().await?;
+        Ok(seq)
+    }
+
+    /// Ends the run that is going, if one is, and drops the prompts that wait.
+    pub fn cancel(&self) {
+        if let Some(outlet) = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade() {
+            outlet.control.halt(Halt::Cancelled);
+        }
+    }
+
+    fn begin(&self, id: RunId, start: drive::Start, options: RunOptions) -> Result<RunHandle, EngineError> {
         let busy = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
         let parts = &self.parts;
-        let id = RunId::nth(self.look(|history| history.runs()) + 1);
         let (to, events) = mpsc::channel(VIEW_ROOM);
         let control = Arc::new(Control::default());
         let view = View { to, live: options.live, gone: control.stop.clone(), lost: Arc::default() };
+        let (spent, before) = match &start {
+            drive::Start::Prompt(_) => (Spent::default(), Duration::ZERO),
+            drive::Start::Answer { ask, .. } => {
+                (self.look(|history| history.run_spent()), Duration::from_millis(ask.run_ms))
+            }
+        };
         let outlet = Arc::new(RunOutlet {
             log: self.log.clone(),
             scope: Scope { run: Some(id.clone()), trace: self.fresh_trace(), view: Some(view) },
-            books: Books::new(options.budget, parts.clock.clone()),
+            books: Books::new(options.budget, parts.clock.clone(), spent, before),
             clock: parts.clock.clone(),
             on_ask: options.on_ask,
             ask_timeout: options.ask_timeout,
+            ask_expiry: options.ask_expiry,
             control: control.clone(),
             untorn: AtomicU32::new(0),
             held: Mutex::default(),
         });
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&outlet);
+        let prompt = match &start {
+            drive::Start::Prompt(prompt) => prompt.clone(),
+            drive::Start::Answer { open, .. } => open.prompt.clone(),
+        };
         let work = drive::Work {
             _busy: busy,
             parts: parts.clone(),
@@ -419,7 +474,9 @@ impl Session {
             isolation: options.isolation,
             contract: options.contract,
             yes: options.yes,
-            prompt: self.redacted(prompt),
+            how: options.how,
+            prompt,
+            start,
         };
         tokio::spawn(work.drive());
         Ok(RunHandle { id, events, control })

@@ -8,7 +8,7 @@ mod tools;
 mod workspace;
 
 pub use clock::ManualClock;
-pub use provider::{ScriptedProvider, call, says};
+pub use provider::{Asked, ScriptedProvider, call, says};
 pub use store::{MemoryStore, StoreFault};
 pub use tools::FnTool;
 pub use workspace::{MemoryArtifacts, MemoryTree, MemoryWorkspaces};

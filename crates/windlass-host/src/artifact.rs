@@ -3,14 +3,14 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
 use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, FileError, FileErrorKind};
 
-use crate::workspace::{from_errno, from_io, open_regular, read_range};
+use crate::workspace::{from_errno, from_io, open_regular, open_regular_itself, read_range};
 
 /// The most one artifact holds, unless the caller says otherwise.
 pub const DEFAULT_CAP: u64 = 64 * 1024 * 1024;
@@ -35,6 +35,34 @@ impl ArtifactDir {
     #[must_use]
     pub fn with_cap(self, cap: u64) -> Self {
         Self { cap, ..self }
+    }
+
+    /// Gives another session what is here now, as second names of the same files; what it has already stays as it is.
+    /// Nothing is ever written to an artifact again, so neither can change the other's.
+    pub(crate) fn share(&self, to: &Self) -> Result<(), FileError> {
+        let entries = match std::fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(err) => return Err(from_io(&self.dir, &err)),
+        };
+        crate::private::create_dir(&to.dir)?;
+        for entry in entries {
+            let entry = entry.map_err(|err| from_io(&self.dir, &err))?;
+            if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<ArtifactId>().ok()) else {
+                continue;
+            };
+            let path = to.dir.join(id.as_str());
+            match std::fs::hard_link(entry.path(), &path) {
+                Ok(()) => {}
+                Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {}
+                // Not every file system has second names.
+                Err(_) => copy_new(&entry.path(), &path)?,
+            }
+        }
+        Ok(())
     }
 
     fn open_new(&self) -> Result<FileWriter, ArtifactError> {
@@ -110,6 +138,17 @@ impl Drop for FileWriter {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Copies a regular file to a name that was free. A copy that could not be finished is taken away again.
+fn copy_new(from: &Path, to: &Path) -> Result<(), FileError> {
+    let (mut file, _) = open_regular_itself(from)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(to, flags, Mode::from_raw_mode(0o600)).map_err(|errno| from_errno(to, errno))?;
+    std::io::copy(&mut file, &mut File::from(fd)).map(|_| ()).map_err(|err| {
+        let _ = std::fs::remove_file(to);
+        from_io(to, &err)
+    })
 }
 
 fn cannot(what: &str, err: &FileError) -> ArtifactError {

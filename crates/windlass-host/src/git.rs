@@ -98,6 +98,27 @@ pub struct DiffOf {
     pub stat: bool,
 }
 
+/// The branch that is checked out, by what stands in the repository; no program is asked. None for a commit without a
+/// branch, and where a name is nothing to repeat.
+#[must_use]
+pub fn branch(root: &std::path::Path) -> Option<String> {
+    const MAX_POINTER: u64 = 4_096;
+    let line = |path: &std::path::Path| {
+        let bytes = crate::workspace::read_file(path, MAX_POINTER).ok()?;
+        Some(String::from_utf8(bytes).ok()?.trim().to_owned())
+    };
+    let own = root.join(".git");
+    // A worktree has a file there, which says where its part of the repository is.
+    let dir = match line(&own) {
+        Some(pointer) => root.join(pointer.strip_prefix("gitdir:")?.trim()),
+        None => own,
+    };
+    let head = line(&dir.join("HEAD"))?;
+    let name = head.strip_prefix("ref:")?.trim().strip_prefix("refs/heads/")?;
+    let plain = name.len() <= 200 && name.chars().all(|c| c.is_alphanumeric() || "-_./+#@".contains(c));
+    plain.then(|| name.to_owned())
+}
+
 /// The branch and the changed files of the workspace, in git's short form.
 pub async fn status(processes: &dyn Processes, keep: usize, cancel: &CancellationToken) -> Result<Finished, GitError> {
     let line = format!("{GIT} status --short --branch --untracked-files=normal --ignore-submodules=dirty -- .");

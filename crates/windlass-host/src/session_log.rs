@@ -2,35 +2,47 @@
 //! A line that was not written whole is set aside and told; any other damage is an error that leaves the file
 //! as it is. Paths are only ever built from ids that core has checked.
 
+mod disk;
+mod events;
+mod index;
+mod lease;
 mod lines;
+mod salvage;
 mod tail;
 mod writer;
+
+pub use self::salvage::Salvaged;
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use futures_util::stream;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use futures_util::{StreamExt, stream};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use windlass_core::clock::Timestamp;
-use windlass_core::event::{Event, EventKind, Order, VERSION};
+use windlass_core::event::{Event, EventKind, VERSION};
 use windlass_core::id::SessionId;
-use windlass_core::store::{OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind};
+use windlass_core::store::{OpenLog, OpenedLog, SessionHead, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::workspace::{FileError, FileErrorKind};
 use windlass_core::{BoxFuture, BoxStream};
 
+use self::disk::Disk;
+use self::events::Events;
 use self::lines::Lines;
-use self::writer::Writer;
+use self::writer::{Opened, Writer};
 use crate::artifact::ArtifactDir;
 use crate::workspace::open_regular_itself;
 
 const LOG: &str = "events.jsonl";
-const LOCK: &str = "writer.lock";
 /// The longest line that is written or read: an event with an image in it is large.
 const MAX_LINE: usize = 64 * 1024 * 1024;
 /// How much of a log is looked at for its title.
 const HEAD_BYTES: u64 = 64 * 1024;
+/// What to do where nothing may be written.
+const MAKE_WRITABLE: &str = "make it writable, or set XDG_DATA_HOME to a directory that is";
+/// How many times a name for what is set aside is tried.
+const NAME_TRIES: u32 = 1000;
 /// The longest title, in characters.
 const TITLE_CHARS: usize = 120;
 /// Reading gives others a turn after this many events.
@@ -40,13 +52,14 @@ const READ_TURN: usize = 256;
 #[derive(Debug, Clone)]
 pub struct SessionLog {
     dir: PathBuf,
+    disk: Disk,
 }
 
 impl SessionLog {
     /// Sessions in `dir` (the data directory's `sessions`), which is made when the first session is.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir }
+        Self { dir, disk: Disk::default() }
     }
 
     /// The artifacts of a session.
@@ -68,20 +81,19 @@ impl SessionLog {
     fn create(&self, session: &SessionId) -> Result<OpenedLog, StoreError> {
         crate::private::create_dir(&self.dir).map_err(store_error)?;
         let home = self.home(session);
-        match rustix::fs::mkdir(&home, Mode::from_raw_mode(0o700)) {
+        match self.disk.make_dir(&home) {
             Ok(()) => {}
-            Err(Errno::EXIST) => {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(StoreError::new(StoreErrorKind::Exists, format!("session {session} exists already")));
             }
-            Err(errno) => return Err(failed("create", &home, &errno.into())),
+            Err(err) => return Err(failed("create", &home, &err)),
         }
-        let lease = lock(&home, session)?;
+        let lease = lease::take(&self.disk, &home, session)?;
         let path = home.join(LOG);
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
-            .map_err(|errno| failed("create", &path, &errno.into()))?;
-        let writer = Writer::new(File::from(fd), path, 0, lease, true);
-        Ok(OpenedLog { writer: Box::new(writer), notices: Vec::new() })
+        let file = self.disk.create(&path).map_err(|err| failed("create", &path, &err))?;
+        let writer = Writer::new(self.disk.clone(), Opened { file, path, len: 0, fresh: true }, lease);
+        // What is not there yet cannot be lost.
+        Ok(OpenedLog { writer: Box::new(writer), notices: Vec::new(), after_power_cut: false })
     }
 
     fn reopen(&self, session: &SessionId) -> Result<OpenedLog, StoreError> {
@@ -89,27 +101,26 @@ impl SessionLog {
         let path = home.join(LOG);
         // Look before the lock is made, so that a wrong id leaves no trace.
         open_log(&path, session)?;
-        let lease = lock(&home, session)?;
-        let (file, len) = open_log(&path, session)?;
-        let found = tail::inspect(&file, len, &path)?;
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| failed("open", &path, &errno.into()))?;
-        let log = File::from(fd);
-        let (mut notices, mut end) = (Vec::new(), found.end);
+        let lease = lease::take(&self.disk, &home, session)?;
+        let (file, size) = open_log(&path, session)?;
+        let found = tail::inspect(&file, size, &path, session)?;
+        let log = self.disk.open(&path).map_err(|err| failed("open", &path, &err))?;
+        let (mut notices, mut len) = (Vec::new(), found.end);
         if let Some(whole) = tail::whole_without_end(&file, &found, &path)? {
-            notices.push(tail::give_end(&log, whole, &path)?);
-            end = whole + 1;
-        } else if found.end < len {
-            notices.push(tail::set_aside(&file, &log, found.end, len, &path)?);
+            notices.push(tail::give_end(&self.disk, &log, whole, &path)?);
+            len = whole + 1;
+        } else if found.end < size {
+            notices.push(tail::set_aside(&self.disk, &file, &log, found.end..size, &path)?);
         }
-        let writer = Writer::new(log, path, end, lease, false);
-        Ok(OpenedLog { writer: Box::new(writer), notices })
+        let after_power_cut = lease.after_power_cut;
+        let writer = Writer::new(self.disk.clone(), Opened { file: log, path, len, fresh: false }, lease);
+        Ok(OpenedLog { writer: Box::new(writer), notices, after_power_cut })
     }
 
     fn remove(&self, session: &SessionId) -> Result<(), StoreError> {
         let home = self.home(session);
         check_home(&home, session)?;
-        let _lease = lock(&home, session)?;
+        let _lease = lease::take(&self.disk, &home, session)?;
         std::fs::remove_dir_all(&home).map_err(|err| failed("delete", &home, &err))
     }
 
@@ -141,7 +152,7 @@ impl SessionLog {
     fn head(&self, session: &SessionId) -> Result<SessionHead, StoreError> {
         let path = self.log_path(session);
         let (file, len) = open_log(&path, session)?;
-        let last = tail::inspect(&file, len, &path)?.last;
+        let last = tail::inspect(&file, len, &path, session)?.last;
         let mut lines = Lines::new(file, path.clone(), Some(HEAD_BYTES));
         let (mut opened, mut workspace, mut title) = (None, String::new(), None);
         while title.is_none() {
@@ -151,7 +162,7 @@ impl SessionLog {
             opened.get_or_insert(event.at);
             match event.kind {
                 EventKind::SessionOpened { workspace: at, .. } => workspace = at,
-                EventKind::RunStarted { prompt } | EventKind::Queued { prompt } => title = Some(prompt.text()),
+                EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => title = Some(prompt.text()),
                 _ => {}
             }
         }
@@ -179,11 +190,26 @@ impl SessionStore for SessionLog {
     }
 
     fn read<'a>(&'a self, session: &'a SessionId, from_seq: u64) -> BoxStream<'a, Result<Event, StoreError>> {
+        let skimmed = self.skim(session, from_seq, |_| true);
+        Box::pin(skimmed.filter_map(|line| {
+            std::future::ready(match line {
+                Ok(Skimmed::Event(event)) => Some(Ok(event)),
+                Ok(Skimmed::Passed { .. }) => None,
+                Err(err) => Some(Err(err)),
+            })
+        }))
+    }
+
+    fn skim<'a>(
+        &'a self,
+        session: &'a SessionId,
+        from_seq: u64,
+        wanted: fn(&str) -> bool,
+    ) -> BoxStream<'a, Result<Skimmed, StoreError>> {
         let path = self.log_path(session);
-        let events = match open_log(&path, session) {
-            Ok((file, _)) => Ok(Events { lines: Lines::new(file, path, None), from_seq, next_seq: 1, failed: false }),
-            Err(err) => Err(Some(err)),
-        };
+        let events = open_log(&path, session)
+            .and_then(|(file, _)| Events::new(file, path, session.clone(), wanted).starting(from_seq, &self.disk))
+            .map_err(Some);
         Box::pin(stream::unfold((events, 0_usize), |(mut events, count)| async move {
             if count % READ_TURN == READ_TURN - 1 {
                 tokio::task::yield_now().await;
@@ -206,91 +232,14 @@ impl SessionStore for SessionLog {
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move { self.remove(session) })
     }
-}
 
-/// The events of one log, in order. Ends after the first error.
-struct Events {
-    lines: Lines,
-    from_seq: u64,
-    next_seq: u64,
-    failed: bool,
-}
-
-impl Events {
-    fn next(&mut self) -> Option<Result<Event, StoreError>> {
-        while !self.failed {
-            match self.step() {
-                Ok(None) => return None,
-                Ok(Some(None)) => {}
-                Ok(Some(Some(event))) => return Some(Ok(event)),
-                Err(err) => {
-                    self.failed = true;
-                    return Some(Err(err));
-                }
-            }
-        }
-        None
+    fn share_artifacts<'a>(&'a self, from: &'a SessionId, to: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            check_home(&self.home(from), from)?;
+            check_home(&self.home(to), to)?;
+            self.artifacts(from).share(&self.artifacts(to)).map_err(store_error)
+        })
     }
-
-    /// One line: none at the end, none inside when it comes before what was asked for.
-    fn step(&mut self) -> Result<Option<Option<Event>>, StoreError> {
-        let (path, number) = (self.lines.path().to_owned(), self.lines.number() + 1);
-        let Some(line) = self.lines.next()? else { return Ok(None) };
-        let damaged = |what: String| {
-            let message = format!(
-                "{}:{number}: {what}; the file is left as it is. Restore it from a copy, or delete the session",
-                path.display()
-            );
-            StoreError::new(StoreErrorKind::Damaged, message)
-        };
-        let (seq, event) = if self.next_seq < self.from_seq {
-            let header = tail::header(line, &path)?.ok_or_else(|| damaged("this line is not an event".to_owned()))?;
-            (header.seq, None)
-        } else {
-            let event = serde_json::from_slice::<Event>(line).map_err(|err| {
-                tail::newer(line, &path).unwrap_or_else(|| damaged(format!("this line is not an event: {err}")))
-            })?;
-            if event.v > VERSION {
-                return Err(newer_error(&path, u64::from(event.v)));
-            }
-            match event.order {
-                Order::Durable { seq } => (seq, Some(event)),
-                Order::Live { .. } => return Err(damaged("a live event does not belong in a log".to_owned())),
-            }
-        };
-        if seq != self.next_seq {
-            return Err(damaged(format!("event {} is missing, here is event {seq}", self.next_seq)));
-        }
-        self.next_seq += 1;
-        Ok(Some(event))
-    }
-}
-
-/// Becomes the one writer. The lock is the kernel's and ends with its holder, however that ends; the number in
-/// the file only says who it is.
-fn lock(home: &Path, session: &SessionId) -> Result<File, StoreError> {
-    let path = home.join(LOCK);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
-        .map_err(|errno| failed("lock", &path, &errno.into()))?;
-    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut said = [0; 16];
-            let len = rustix::io::pread(&fd, &mut said, 0).unwrap_or(0);
-            let pid = std::str::from_utf8(&said[..len]).ok().and_then(|said| said.trim().parse::<u32>().ok());
-            let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-            return Err(StoreError::new(
-                StoreErrorKind::Locked,
-                format!("session {session} is being written by {holder}; end that one first, or start a new session"),
-            ));
-        }
-        Err(errno) => return Err(failed("lock", &path, &errno.into())),
-    }
-    // Who holds it is a courtesy; the lock holds without it.
-    let _ = rustix::fs::ftruncate(&fd, 0);
-    let _ = rustix::io::pwrite(&fd, format!("{}\n", std::process::id()).as_bytes(), 0);
-    Ok(File::from(fd))
 }
 
 fn open_log(path: &Path, session: &SessionId) -> Result<(File, u64), StoreError> {
@@ -333,15 +282,22 @@ fn newer_error(path: &Path, found: u64) -> StoreError {
 }
 
 fn store_error(err: FileError) -> StoreError {
-    let kind = if err.kind == FileErrorKind::Full { StoreErrorKind::Full } else { StoreErrorKind::Io };
-    StoreError::new(kind, err.message)
+    match err.kind {
+        FileErrorKind::Full => StoreError::new(StoreErrorKind::Full, err.message),
+        FileErrorKind::Permission => StoreError::new(StoreErrorKind::Io, format!("{}; {MAKE_WRITABLE}", err.message)),
+        _ => StoreError::new(StoreErrorKind::Io, err.message),
+    }
 }
 
 fn failed(what: &str, path: &Path, err: &io::Error) -> StoreError {
-    let full = matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Io };
-    let hint = if full { "; free some space and try again" } else { "" };
-    StoreError::new(kind, format!("cannot {what} {}: {err}{hint}", path.display()))
+    let (kind, hint) = match err.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (StoreErrorKind::Full, "free some space and try again")
+        }
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => (StoreErrorKind::Io, MAKE_WRITABLE),
+        _ => (StoreErrorKind::Io, "see that the disk is well and try again"),
+    };
+    StoreError::new(kind, format!("cannot {what} {}: {err}; {hint}", path.display()))
 }
 
 #[cfg(test)]

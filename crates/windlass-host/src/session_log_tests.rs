@@ -6,11 +6,19 @@ use std::os::unix::fs::PermissionsExt;
 
 use futures_util::StreamExt;
 use proptest::prelude::*;
+use windlass_core::event::Order;
 use windlass_core::id::TraceId;
 use windlass_core::message::Message;
 use windlass_core::store::LogWriter;
 
 use super::*;
+
+#[path = "session_log/fault_tests.rs"]
+mod faults;
+#[path = "session_log/index_tests.rs"]
+mod index;
+#[path = "session_log/salvage_tests.rs"]
+mod salvage;
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -32,7 +40,7 @@ fn event(session: &SessionId, seq: u64) -> Event {
             model: None,
             program: "0.1.0".into(),
         },
-        2 => EventKind::RunStarted { prompt: Message::user("  make it pass\nplease") },
+        2 => EventKind::RunStarted { prompt: Message::user("  make it pass\nplease"), how: None },
         _ => EventKind::Noted { text: format!("note {seq} é") },
     };
     Event {
@@ -135,10 +143,59 @@ async fn a_second_writer_is_told_who_the_first_is() {
     drop(first);
     assert!(f.open(OpenLog::Existing).await.is_ok());
     // A number left by a dead process holds nothing.
-    std::fs::write(f.log.home(&f.id).join(LOCK), "1\n").unwrap();
+    std::fs::write(f.log.home(&f.id).join(lease::LOCK), "1\n").unwrap();
     assert!(f.open(OpenLog::Existing).await.is_ok());
     f.log.delete(&f.id).await.unwrap();
     assert!(!f.log.home(&f.id).exists());
+}
+
+/// Opens a session whose last writer left these words in the lock.
+#[track_caller]
+fn check_power_cut(words: &str, expect: bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let f = Fixture::written(1).await;
+        let lock = f.log.home(&f.id).join(lease::LOCK);
+        let own = std::fs::read_to_string(&lock).unwrap();
+        std::fs::write(&lock, words.replace("OWN", own.trim())).unwrap();
+        let opened = f.log.open_writer(&f.id, OpenLog::Existing).await.unwrap();
+        assert_eq!(opened.after_power_cut, expect, "{words:?}");
+        drop(opened);
+        assert!(!f.log.open_writer(&f.id, OpenLog::Existing).await.unwrap().after_power_cut);
+        assert_eq!(std::fs::read_to_string(&lock).unwrap(), own);
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_lock_tells_whether_the_machine_ran_on() {
+    check_power_cut("OWN", false);
+    check_power_cut("OWN\n and more", false);
+    check_power_cut("", true);
+    check_power_cut("1\n", true);
+    check_power_cut("1 -\n", true);
+    check_power_cut("1 6e2f1c0a-0000-4000-8000-000000000000\n", true);
+    check_power_cut("\u{0}\u{0}\u{0}", true);
+    check_power_cut(&"9".repeat(5000), true);
+}
+
+#[tokio::test]
+async fn a_fork_reads_the_artifacts_of_the_session_it_came_from() {
+    use windlass_core::workspace::Artifacts;
+    let f = Fixture::written(1).await;
+    let other: SessionId = "s2".parse().unwrap();
+    f.log.share_artifacts(&f.id, &other).await.unwrap_err();
+    drop(f.log.open_writer(&other, OpenLog::New).await.unwrap());
+    f.log.share_artifacts(&f.id, &other).await.unwrap();
+    let (one, two) = (f.log.artifacts(&f.id), f.log.artifacts(&other));
+    let stored = one.put(b"long output").unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", f.log.home(&f.id).join("artifacts/link")).unwrap();
+    for _ in 0..2 {
+        f.log.share_artifacts(&f.id, &other).await.unwrap();
+    }
+    f.log.delete(&f.id).await.unwrap();
+    assert_eq!(two.read(&stored.id, 0, 99).unwrap(), b"long output");
+    assert_eq!(std::fs::read_dir(f.log.home(&other).join("artifacts")).unwrap().count(), 1);
 }
 
 /// Opens a log of three events with something after it: the three stay, the rest is set aside whole.
@@ -259,6 +316,9 @@ fn check_refused(content: &str, read: StoreErrorKind, opened: Option<StoreErrorK
         assert_eq!(err.kind, read, "{err}");
         assert!(err.message.contains(part), "{err}");
         assert!(err.message.contains(f.path().to_str().unwrap()), "{err}");
+        // A fold that wants nothing of it still finds what is wrong.
+        let skimmed: Vec<_> = f.log.skim(&f.id, 0, |_| false).collect().await;
+        assert_eq!(skimmed.last().unwrap().as_ref().unwrap_err(), &err);
         assert_eq!(f.open(OpenLog::Existing).await.err().map(|err| err.kind), opened);
         assert_eq!(std::fs::read_to_string(f.path()).unwrap(), content);
         assert!(!f.path().with_extension("torn-1").exists());
@@ -271,6 +331,7 @@ fn damage_and_newer_versions_are_refused_and_left_untouched() {
     let [one, two, three] = [1, 2, 3].map(|seq| line(&id, seq));
     let damaged = StoreErrorKind::Damaged;
     check_refused(&format!("{one}\ngarbage\n{three}\n"), damaged, None, "events.jsonl:2");
+    check_refused(&format!("{one}\ngarbage\n{three}\n"), damaged, None, "`windlass sessions salvage s1`");
     check_refused(&format!("{one}\n{three}\n"), damaged, None, "event 2 is missing");
     check_refused(&format!("{one}\n\n{two}\n"), damaged, None, "events.jsonl:2");
     check_refused("garbage\n", damaged, Some(damaged), "events.jsonl:1");
@@ -328,10 +389,11 @@ async fn an_unusable_directory_is_named() {
 async fn a_failed_sync_is_final_for_the_session() {
     let f = fixture();
     crate::private::create_dir(&f.log.home(&f.id)).unwrap();
-    let lease = lock(&f.log.home(&f.id), &f.id).unwrap();
+    let disk = Disk::default();
+    let lease = lease::take(&disk, &f.log.home(&f.id), &f.id).unwrap();
     // A full device: writing fails as on a full disk, and so does taking back.
     let full = File::options().append(true).open("/dev/full").unwrap();
-    let mut writer = Writer::new(full, f.path(), 0, lease, false);
+    let mut writer = Writer::new(disk, Opened { file: full, path: f.path(), len: 0, fresh: false }, lease);
     let err = writer.append(&event(&f.id, 1), &line(&f.id, 1)).await.unwrap_err();
     assert_eq!(err.kind, StoreErrorKind::Full);
     assert!(err.message.contains("free some space"), "{err}");

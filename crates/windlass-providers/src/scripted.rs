@@ -2,6 +2,7 @@
 //! The script comes in as text; this file opens nothing. It answers request by request, in small pieces, and can
 //! insist on what a request must contain. The format is described in `docs/scripted-models.md`.
 
+mod follow;
 mod format;
 mod play;
 
@@ -13,9 +14,11 @@ use windlass_core::budget::Price;
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request};
 
+use follow::Next;
+use format::Follow;
 pub use format::{Script, ScriptError, ScriptFormat};
 
-/// Plays a script, one step a request.
+/// Plays a script, one step a request; which one, the count of requests says, or the conversation.
 #[derive(Debug)]
 pub struct ScriptedProvider {
     script: Script,
@@ -56,9 +59,17 @@ impl Provider for ScriptedProvider {
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
-        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        let played = self.next.fetch_add(1, Ordering::SeqCst);
         let name = &self.script.name;
-        let Some(step) = self.script.step(number) else {
+        let next = match self.script.follow {
+            None => Next::Step(played),
+            Some(Follow::History) => follow::next(&self.script, request.history),
+        };
+        let (number, step) = match &next {
+            Next::Step(number) => (*number, self.script.step(*number)),
+            Next::Made(number, step) => (*number, Some(step)),
+        };
+        let Some(step) = step else {
             let (asked, has) = (number + 1, self.script.len());
             return refuse(format!(
                 "script `{name}` has {has} steps, and the model was asked for step {asked}; add one"

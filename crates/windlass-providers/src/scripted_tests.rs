@@ -125,6 +125,71 @@ async fn expectations_fail_loudly() {
     assert!(err.message.contains("all passed"), "{err}");
 }
 
+/// Plays on with a provider that was just made, as a resumed process does: `told` is each call's id and its result.
+async fn follow(told: &[(&str, Option<ErrorCategory>, &str)]) -> Vec<String> {
+    let provider = toml(
+        r#"
+        follow = "history"
+        [[step]]
+        text = "append"
+        calls = [
+          { name = "bash", args = { command = "echo 1 >> log" }, check = { name = "grep", args = { pattern = "1" }, shows = "log" } },
+          { name = "read_file", args = { path = "log" } },
+        ]
+        [[step]]
+        text = "done"
+        "#,
+    );
+    let mut history = vec![Entry::new(Message::user("go"))];
+    for (id, error, words) in told {
+        let call = ToolCall { id: (*id).into(), name: "bash".into(), args: serde_json::json!({}), malformed: None };
+        let mut said = Message::assistant("append");
+        said.parts.push(Part::Call(call.clone()));
+        history.push(Entry::new(said));
+        let mut result = ToolResult::failed(&call, error.unwrap_or(ErrorCategory::Exception), words);
+        result.error = *error;
+        history.push(Entry::new(Message::results(vec![result])));
+        history.push(Entry::new(Message::user("go on")));
+    }
+    let starts = |chunk: Result<Chunk, ProviderError>| match chunk {
+        Ok(Chunk::CallStart { id, name, .. }) => Some(format!("{name} {id}")),
+        Ok(Chunk::Text(text)) if text == "done" => Some(text),
+        Err(err) => Some(err.to_string()),
+        Ok(_) => None,
+    };
+    ask(&provider, &history).await.into_iter().filter_map(starts).collect()
+}
+
+#[tokio::test]
+async fn a_script_that_follows_goes_on_where_the_conversation_is() {
+    const CUT: Option<ErrorCategory> = Some(ErrorCategory::Interrupted);
+    let (first, second) = (("call-1-1", None, ""), ("call-1-2", None, "1"));
+    assert_eq!(follow(&[]).await, ["bash call-1-1", "read_file call-1-2"]);
+    assert_eq!(follow(&[first, second]).await, ["done"]);
+    // A call that may have happened is looked for; one that only reads is repeated.
+    assert_eq!(follow(&[("call-1-1", CUT, "may have"), second]).await, ["grep look-1-1-1"]);
+    assert_eq!(follow(&[first, ("call-1-2", CUT, "may have")]).await, ["read_file call-1-2-1"]);
+    // It happened: go on. It did not: once more, and any failure is looked at the same way.
+    let cut = ("call-1-1", CUT, "may have");
+    assert_eq!(follow(&[cut, second, ("look-1-1-1", None, "log:1")]).await, ["done"]);
+    assert_eq!(follow(&[cut, second, ("look-1-1-1", None, "nothing")]).await, ["bash call-1-1-2"]);
+    assert_eq!(follow(&[cut, second, ("look-1-1-1", CUT, "cut")]).await, ["grep look-1-1-2"]);
+    let full = ("call-1-1", Some(ErrorCategory::Exception), "no space");
+    assert_eq!(follow(&[full, second]).await, ["grep look-1-1-1"]);
+    // What a call without a check failed with is an answer like any other, and no call is tried for ever.
+    assert_eq!(follow(&[first, ("call-1-2", Some(ErrorCategory::NotFound), "no")]).await, ["done"]);
+    assert_eq!(follow(&[[cut; 9].as_slice(), &[second]].concat()).await, ["done"]);
+}
+
+#[tokio::test]
+async fn a_script_that_follows_repeats_its_last_words() {
+    let provider = toml("follow = \"history\"\n[[step]]\ntext = \"a\"\n[[step]]\ntext = \"b\"");
+    let history = [Message::user("go"), Message::assistant("a"), Message::user("go on")].map(Entry::new);
+    assert_eq!(text_of(&ask(&provider, &history).await), "b");
+    let history = ["a", "other words", "b"].map(|text| Entry::new(Message::assistant(text)));
+    assert_eq!(text_of(&ask(&provider, &history).await), "b");
+}
+
 #[track_caller]
 fn check_error(format: ScriptFormat, text: &str, expect: &str) {
     let err = ScriptedProvider::parse("demo.script", text, format).unwrap_err().to_string();
@@ -153,6 +218,12 @@ fn mistakes_are_shown_with_line_and_caret() {
         ScriptFormat::Toml,
         "",
         "demo.script:1:1: the script has no step; begin one with `[[step]]`\n  |\n1 | \n  | ^",
+    );
+    check_error(
+        ScriptFormat::Toml,
+        "follow = \"history\"\n[[step]]\ncalls = [{ name = \"bash\", id = \"mine\" }]",
+        "demo.script:1:1: step 1: a script that follows the conversation gives its calls their ids itself\n  |\n1 | \
+         follow = \"history\"\n  | ^",
     );
     check_error(
         ScriptFormat::JsonLines,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 use windlass_host::edit::patch::Change;
 
@@ -49,6 +49,15 @@ impl Tool for DeleteFile {
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
         Some(change::preview(&[plan(ctx.files.as_ref(), &args.path).ok()?]))
+    }
+
+    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
+        let args: Args = parse(args.clone()).ok()?;
+        let gone = ctx.files.stat(&args.path).is_err_and(|err| err.kind == FileErrorKind::NotFound);
+        Some(match gone && !is_link(ctx.files.as_ref(), &args.path) {
+            true => Happened::Yes(format!("{} is not there any more", args.path)),
+            false => Happened::No(format!("{} is still there", args.path)),
+        })
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {

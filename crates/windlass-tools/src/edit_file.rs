@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::Files;
 use windlass_host::edit::matching::{Applied, Edit, EditError, How, apply_all};
 use windlass_host::edit::patch::Change;
@@ -80,6 +80,26 @@ impl Tool for EditFile {
         let args: Args = parse(args.clone()).ok()?;
         let before = read_whole(ctx.files.as_ref(), &args.path).ok()?;
         Some(change::preview(&[plan(ctx.files.as_ref(), &args, before).ok()?.0]))
+    }
+
+    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
+        let args: Args = parse(args.clone()).ok()?;
+        let bytes = read_whole(ctx.files.as_ref(), &args.path).ok()?;
+        let text = Text::decode(&bytes).ok()?;
+        let edits = edits(&args).ok()?;
+        // Texts that hold each other, or nothing at all, look the same before and after.
+        let apart =
+            |edit: &Edit<'_>| !edit.new.is_empty() && !edit.new.contains(edit.old) && !edit.old.contains(edit.new);
+        if !edits.iter().all(apart) {
+            return None;
+        }
+        let (old, new) =
+            (|edit: &Edit<'_>| text.content.contains(edit.old), |edit: &Edit<'_>| text.content.contains(edit.new));
+        if edits.iter().all(|edit| new(edit) && !old(edit)) {
+            return Some(Happened::Yes(format!("{} holds the new text in place of the old", args.path)));
+        }
+        let untouched = edits.iter().all(|edit| old(edit) && !new(edit));
+        untouched.then(|| Happened::No(format!("{} still holds the old text", args.path)))
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {

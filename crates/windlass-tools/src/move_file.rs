@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, FileKind, Files};
 
 use crate::args::{invalid, parse, spec};
@@ -52,6 +52,19 @@ impl Tool for MoveFile {
         let mut touches = writes(ctx, &args.from)?;
         touches.extend(writes(ctx, &args.to)?);
         Ok(touches)
+    }
+
+    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
+        let args: Args = parse(args.clone()).ok()?;
+        let there = |path: &str| match ctx.files.stat(path) {
+            Ok(_) => Some(true),
+            Err(err) => (err.kind == FileErrorKind::NotFound).then_some(false),
+        };
+        match (there(&args.from)?, there(&args.to)?) {
+            (false, true) => Some(Happened::Yes(format!("{} is there, and {} is not", args.to, args.from))),
+            (true, false) => Some(Happened::No(format!("{} is still there, and {} is not", args.from, args.to))),
+            _ => None,
+        }
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {

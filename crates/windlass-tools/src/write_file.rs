@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_core::BoxFuture;
-use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_host::edit::patch::Change;
 
@@ -51,6 +51,13 @@ impl Tool for WriteFile {
     fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
         let args: Args = parse(args.clone()).ok()?;
         Some(change::preview(&[plan(ctx.files.as_ref(), args).ok()?]))
+    }
+
+    fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
+        let args: Args = parse(args.clone()).ok()?;
+        let there = read_bounded(ctx.files.as_ref(), &args.path).ok()?;
+        // Other content proves nothing: it may have been written and changed since.
+        (there == args.content.as_bytes()).then(|| Happened::Yes(format!("{} has exactly this content", args.path)))
     }
 
     fn run<'a>(&'a self, args: Value, ctx: ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::OutputArgs;
 
 /// What must hold before changes land, and how they land.
-#[derive(Debug, Args, Default, Clone)]
+#[derive(Debug, Args, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
 #[command(next_help_heading = "Checks and landing")]
 pub(crate) struct ContractArgs {
     /// A command that must succeed before anything lands, the name of a validator, or `none`; may be given more than

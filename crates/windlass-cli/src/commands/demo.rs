@@ -36,9 +36,11 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         say!("prompt: {PROMPT}");
         say!("nothing reaches the repository before `bash test.sh` passes on exactly what would land\n");
     }
-    let ready = prepare(&agent, &LimitArgs::default())?;
+    let limits = LimitArgs::default();
+    let ready = prepare(&agent, &limits)?;
     let opening = Opening {
         agent: &agent,
+        limits: &limits,
         output: &args.output,
         which: Which::New,
         isolation: Isolation::Isolated,

@@ -2,38 +2,53 @@
 
 use crate::out::say;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
+use windlass_core::outcome::Outcome;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::Isolation;
+use windlass_engine::Delivery;
 use windlass_host::config::Places;
 use windlass_host::isolated::Card;
 use windlass_host::session_log::SessionLog;
 
-use super::{block_on, kept};
-use crate::args::{AgentArgs, ChatArgs, Format, LandArgs, ResumeArgs, RunArgs};
+use super::{answer, block_on, kept};
+use crate::args::{AgentArgs, ChatArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
+use crate::how::{How, over};
 use crate::plan;
-use crate::session_run::{Desk, Opening, Ready, Which, finish, prepare, prepare_landing, session_id};
+use crate::saved_plan;
+use crate::session_run::{Desk, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id};
 
 /// What a kept run is told to do when nobody says more.
 const GO_ON: &str = "Go on with the task where you stopped.";
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
-    let prompt = plan::prompt(plan::words(&args.prompt)?, &ready.root)?;
+    let words = plan::words(&args.prompt)?;
+    let prompt = match &args.plan {
+        None => plan::prompt(words, &ready.root)?,
+        Some(given) => {
+            let said = (!words.trim().is_empty()).then(|| plan::prompt(words, &ready.root)).transpose()?;
+            saved_plan::with_plan(said, &saved_plan::load(&ready.settings.places, given)?)
+        }
+    };
     let which = match (&args.resume, args.go_on) {
         (Some(session), _) => Which::Named(session.clone()),
         (None, true) => Which::Newest,
         (None, false) => Which::New,
     };
-    let isolation = if args.in_place { Isolation::InPlace } else { Isolation::Isolated };
+    let profile = ready.settings.profile.as_ref();
+    let in_place = args.in_place || (!args.isolated && profile.is_some_and(|profile| profile.in_place));
+    let isolation = if in_place { Isolation::InPlace } else { Isolation::Isolated };
     let opening = Opening {
         agent: &args.agent,
+        limits: &args.limits,
         output: &args.output,
         which,
         isolation,
@@ -49,6 +64,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let which = if args.go_on { Which::Newest } else { Which::New };
     let opening = Opening {
         agent: &args.agent,
+        limits: &args.limits,
         output: &args.output,
         which,
         isolation: isolation(args.isolated),
@@ -60,16 +76,40 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
-    let ready = prepare(&args.agent, &args.limits)?;
+    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let root = plan::open_workspace(args.agent.cd.as_deref(), home().as_deref())?;
     // A kept run has a name of words; a session's id never looks like one.
-    let card = kept::shelf(&ready.settings.places).card(&args.session).ok();
+    let card = args.session.as_ref().and_then(|name| kept::shelf(&places).card(name).ok());
     let kept = card.as_ref().map(|card| card.name.clone());
+    let store = SessionLog::new(places.sessions_dir());
+    let named = card.map(|card| card.session).or_else(|| args.session.clone());
+    let (id, glance) = block_on(async {
+        let id = match &named {
+            Some(id) => session_id(id)?,
+            None => newest(&store, &root).await?,
+        };
+        let glance = answer::glance(&store, &id).await?;
+        Ok((id, glance))
+    })?;
+    let then = How::from_log(glance.how.as_ref());
+    // What waits for an answer goes on under its own terms; a new prompt only keeps the model.
+    let goes_on = args.prompt.is_empty() && kept.is_none() && !glance.asks.is_empty();
+    let open = glance.open.as_ref().filter(|_| goes_on);
+    let (agent, limits, contract) = match goes_on {
+        true => {
+            let how = then.under(&args.agent, &args.limits, Path::new(&glance.workspace));
+            (how.agent, how.limits, how.contract)
+        }
+        false => (over(&then.model_alone(), &args.agent), args.limits.clone(), args.contract.clone()),
+    };
+    let ready = prepare(&agent, &limits)?;
     let opening = Opening {
-        agent: &args.agent,
+        agent: &agent,
+        limits: &limits,
         output: &args.output,
-        which: Which::Named(card.map_or_else(|| args.session.clone(), |card| card.session)),
-        isolation: isolation(args.isolated || kept.is_some()),
-        contract: &args.contract,
+        which: Which::Named(id.to_string()),
+        isolation: isolation(args.isolated || kept.is_some() || open.is_some_and(|open| open.isolated)),
+        contract: &contract,
         kept,
         only_land: false,
     };
@@ -77,24 +117,56 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         return block_on(talk(ready, opening));
     }
     let words = plan::words(&args.prompt)?;
-    let prompt = match opening.kept.is_some() && words.is_empty() {
-        true => Message::user(GO_ON),
-        false => plan::prompt(words, &ready.root)?,
+    let waits = !glance.queue.all().is_empty();
+    let prompt = match (opening.kept.is_some(), words.trim().is_empty()) {
+        (true, true) => Some(Message::user(GO_ON)),
+        // Nothing is said, so that what is open stays open, and what waits is done.
+        (false, true) if goes_on || waits => None,
+        _ => Some(plan::prompt(words, &ready.root)?),
     };
-    block_on(one(ready, opening, prompt))
+    block_on(what_waits(ready, opening, prompt))
+}
+
+/// What a session was told before, in order, then what it is told now.
+async fn what_waits(ready: Ready, opening: Opening<'_>, prompt: Option<Message>) -> Result<ExitCode, Failure> {
+    let format = opening.output.format();
+    let mut desk = Desk::open(ready, opening).await?;
+    if prompt.is_none() && !desk.session.pending().is_empty() {
+        return Ok(finish(None, &desk.session, format));
+    }
+    if let Some(prompt) = prompt {
+        if desk.session.look(|history| history.queue().all().is_empty()) {
+            let outcome = desk.run(prompt).await?;
+            return Ok(finish(outcome.as_ref(), &desk.session, format));
+        }
+        desk.session.queue(prompt, Delivery::FollowUp).await?;
+    }
+    let mut last = None;
+    while let Some(outcome) = desk.run_queued().await? {
+        last = outcome;
+        if last != Some(Outcome::Completed) {
+            break;
+        }
+    }
+    Ok(finish(last.as_ref(), &desk.session, format))
+}
+
+fn home() -> Option<std::path::PathBuf> {
+    std::env::var_os("HOME").map(std::path::PathBuf::from)
 }
 
 /// Checks what a kept run did once more, and lands it.
 pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
     let ready = prepare_landing(args.cd.as_deref())?;
     let card = kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
-    let agent = AgentArgs::default();
+    let (agent, limits) = (AgentArgs::default(), LimitArgs::default());
     let mut contract = args.contract.clone();
     if contract.commit.as_deref() == Some("") {
         contract.commit = block_on(asked(&ready.settings.places, &card))?;
     }
     let opening = Opening {
         agent: &agent,
+        limits: &limits,
         output: &args.output,
         which: Which::Named(card.session.clone()),
         isolation: Isolation::Isolated,
@@ -113,7 +185,7 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
     while let Some(event) = events.next().await {
         let event = event?;
         if event.run.as_ref().is_some_and(|run| run.to_string() == card.run)
-            && let EventKind::RunStarted { prompt } = event.kind
+            && let EventKind::RunStarted { prompt, .. } = event.kind
         {
             return Ok(Some(prompt.text().trim().to_owned()));
         }
@@ -129,6 +201,9 @@ async fn one(ready: Ready, opening: Opening<'_>, prompt: Message) -> Result<Exit
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
     let outcome = desk.run(prompt).await?;
+    if outcome == Some(Outcome::Completed) {
+        desk.keep_plan()?;
+    }
     Ok(finish(outcome.as_ref(), &desk.session, format))
 }
 
@@ -141,13 +216,29 @@ async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
             if isolated { "each prompt works on a copy that lands when it passes" } else { "work happens in place" };
         say!("session {} · {how} · /help lists the commands, /quit ends", desk.session.id());
     }
+    desk.steers = std::io::stdin().is_terminal();
     let mut last = None;
-    while let Some(text) = desk.prompt().await {
+    // What was left open is offered first, then what was queued.
+    while let Some(ask) = desk.session.pending().into_iter().next() {
+        let Some(answer) = desk.ask_open(&ask).await else { break };
+        last = desk.answer_open(&ask, answer).await?;
+    }
+    loop {
+        while let Some(outcome) = desk.run_queued().await? {
+            last = outcome;
+            if last.is_none() {
+                return Ok(finish(None, &desk.session, format));
+            }
+        }
+        let Some(text) = desk.prompt().await else { break };
         match text.trim() {
             "" => continue,
             "/quit" | "/exit" => break,
             "/help" => {
                 say!("/quit ends the chat; a line that ends in \\ goes on in the next; @path attaches a file");
+                say!(
+                    "while a run is going: a line is said to it between steps, /next WORDS waits for its end, /cancel ends it"
+                );
                 continue;
             }
             command if command.starts_with('/') && !command.contains(' ') && !command[1..].contains('/') => {

@@ -1,7 +1,9 @@
-//! Lines from the person at the terminal, read only when they are asked for: what was typed before a question was
-//! shown is no answer to it.
+//! Lines from the person at the terminal. What was typed before a question was shown is no answer to it: each line
+//! knows which question was the last one when it was typed.
 
 use std::io::{BufRead, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
@@ -12,21 +14,41 @@ const MAX_LINE: usize = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Input {
     wanted: Option<std::sync::mpsc::Sender<()>>,
-    lines: Option<mpsc::Receiver<Option<String>>>,
+    lines: Option<mpsc::Receiver<Option<Line>>>,
     waiting: bool,
+    /// How many questions were shown.
+    questions: Arc<AtomicU64>,
+}
+
+/// What was typed.
+pub(crate) struct Line {
+    pub(crate) text: String,
+    /// How many questions had been shown by then.
+    after: u64,
 }
 
 impl Input {
-    /// Shows a prompt. On a terminal, whatever was typed ahead is dropped.
-    pub(crate) fn ask(&mut self, prompt: &str) {
+    /// Shows a question. On a terminal, whatever was typed ahead is dropped.
+    pub(crate) fn ask(&mut self, question: &str) {
         if std::io::stdin().is_terminal() {
             let _ = rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
         }
+        self.questions.fetch_add(1, Ordering::SeqCst);
+        crate::out::err(question);
+    }
+
+    /// Shows that a prompt may be typed; what was typed already is part of it.
+    pub(crate) fn show(&mut self, prompt: &str) {
         crate::out::err(prompt);
     }
 
+    /// Whether a line was typed after the last question, so that it can be an answer to it.
+    pub(crate) fn answers(&self, line: &Line) -> bool {
+        line.after == self.questions.load(Ordering::SeqCst) || !std::io::stdin().is_terminal()
+    }
+
     /// The next line; `None` at the end of input. Safe to drop and call again.
-    pub(crate) async fn line(&mut self) -> Option<String> {
+    pub(crate) async fn line(&mut self) -> Option<Line> {
         if self.lines.is_none() {
             self.start();
         }
@@ -42,10 +64,12 @@ impl Input {
     fn start(&mut self) {
         let (wanted, wants) = std::sync::mpsc::channel::<()>();
         let (to, lines) = mpsc::channel(1);
+        let questions = self.questions.clone();
         // A blocking read cannot be called off; the thread ends with the process.
         std::thread::spawn(move || {
             while wants.recv().is_ok() {
-                if to.blocking_send(read_line()).is_err() {
+                let line = read_line().map(|text| Line { text, after: questions.load(Ordering::SeqCst) });
+                if to.blocking_send(line).is_err() {
                     return;
                 }
             }

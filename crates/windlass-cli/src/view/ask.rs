@@ -128,6 +128,11 @@ mod tests {
     use windlass_core::id::AskId;
     use windlass_core::message::ToolCall;
 
+    fn ask(about: About) -> Ask {
+        let id = AskId::nth(1, 1);
+        Ask { id, about, call: None, person: false, expires: None, waits_ms: None, run_ms: 0 }
+    }
+
     fn approval(always: Option<&str>) -> Ask {
         let call = ToolCall {
             id: "c".into(),
@@ -138,12 +143,13 @@ mod tests {
         let approval = Approval {
             call,
             touches: vec![],
+            found: vec![],
             rule: "mode ask".into(),
             reason: "asks".into(),
             preview: None,
             always: always.map(str::to_owned),
         };
-        Ask { id: AskId::nth(1, 1), about: About::Approval(Box::new(approval)), person: false, expires: None }
+        ask(About::Approval(Box::new(approval)))
     }
 
     #[test]
@@ -162,7 +168,7 @@ mod tests {
     #[test]
     fn a_number_chooses_an_option() {
         let about = About::Question(Question { text: "which?".into(), options: vec!["red".into(), "blue".into()] });
-        let ask = Ask { id: AskId::nth(1, 1), about, person: false, expires: None };
+        let ask = ask(about);
         assert_eq!(understand(&ask, "2"), Some(Answer::Text { text: "blue".into() }));
         assert_eq!(understand(&ask, "7"), Some(Answer::Text { text: "7".into() }));
         assert_eq!(understand(&ask, " "), None);

@@ -11,6 +11,7 @@ use windlass_core::message::{Origin, Role, ToolCall, ToolResult};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::workspace::{Change, FileChange};
 
+use super::context::made_room;
 use super::landing;
 use super::progress::{Progress, dollars, thousands};
 use super::style::{Paint, Style, first_line};
@@ -113,6 +114,7 @@ impl TextView {
                 self.progress.tokens = total.usage.counted();
                 self.progress.cost_micros = total.cost_micros;
             }
+            EventKind::Compacted { compaction } => self.note(Style::Dim, &made_room(compaction)),
             EventKind::BudgetWarned { limit } => {
                 self.note(Style::Warning, &format!("four fifths of the limit on {limit} are used"));
             }

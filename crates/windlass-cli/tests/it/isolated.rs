@@ -403,7 +403,7 @@ fn a_run_that_clears_the_tree_out_needs_a_person() {
     assert_eq!(result.code, 1, "{}", result.err);
     assert!(json(&result)["outcome"]["reason"] == "policy" && place.read("value.txt") == "bad\n");
     let paused = run(&place, &format!("{script}{DONE}"), &["--validate", "none", "--on-ask", "pause"]);
-    assert!(paused.code == 5 && paused.err.contains("land it yourself with `windlass land`"), "{}", paused.err);
+    assert!(paused.code == 5 && paused.err.contains("`windlass land` lands it"), "{}", paused.err);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The real binary, in a home and a workspace of its own, on scripted models.
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
+mod answers;
 mod attacks;
 mod cassette;
 mod codes;
+mod context;
 mod differential;
 mod exports;
 mod faults;
@@ -13,6 +15,7 @@ mod isolated;
 mod json_action;
 mod place;
 mod policy;
+mod profiles;
 mod programs;
 mod reports;
 mod safe;

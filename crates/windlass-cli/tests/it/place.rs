@@ -95,7 +95,12 @@ impl Place {
 
     /// The log of the newest session.
     pub(crate) fn log(&self) -> Vec<Value> {
-        let session = self.sessions().pop().unwrap();
+        self.log_of(&id_of(&self.sessions().pop().unwrap()))
+    }
+
+    /// The log of a session.
+    pub(crate) fn log_of(&self, id: &str) -> Vec<Value> {
+        let session = self.home().join(".local/share/windlass/sessions").join(id);
         let text = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

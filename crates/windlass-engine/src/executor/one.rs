@@ -14,11 +14,12 @@ use windlass_core::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{
-    Effect, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice, canonical_name,
+    Effect, Happened, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice, canonical_name,
 };
 use windlass_core::turn::Planned;
 use windlass_core::workspace::FileChange;
 
+use super::earlier::found;
 use super::keys::OF_A_CALL;
 use super::{Executor, Judged, Ready};
 use crate::redact::holds_mark;
@@ -42,7 +43,7 @@ pub(super) struct Done {
 }
 
 impl Executor {
-    /// Everything before a call runs: afterwards it is logged as started, or has its result.
+    /// Everything before a call runs: afterwards it may be begun, or has its result.
     pub(super) async fn judge(&self, planned: Planned) -> Result<Judged, StoreError> {
         let Planned { call, refuse } = planned;
         if let Some((category, text)) = refuse {
@@ -58,6 +59,9 @@ impl Executor {
             return self.refused(&call, ErrorCategory::InvalidArguments, &text).await;
         }
         let voice = CallVoice { executor: self, call: &call };
+        if self.earlier.begun(&call.id) {
+            return Ok(Judged::Ready(Ready { call, tool, command: None, outside: Vec::new(), under: None }));
+        }
         let touches = match guarded(|| tool.touches(&call.args, &self.ctx(&voice))) {
             Ok(touches) => touches,
             Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
@@ -83,8 +87,7 @@ impl Executor {
                 _ => {}
             }
         }
-        self.outlet.emit(EventKind::CallStarted { call: call.clone(), verdict: decision.verdict, rule }).await?;
-        Ok(Judged::Ready(Ready { call, tool, command, outside }))
+        Ok(Judged::Ready(Ready { call, tool, command, outside, under: Some((decision.verdict, rule)) }))
     }
 
     /// Runs a call that was logged; always gives a result.
@@ -198,21 +201,25 @@ impl Executor {
         let proposal = Proposal { tool: &call.name, effect: tool.spec().effect, touches, place: self.place };
         let person = decision.verdict == Verdict::Person;
         let always = if person { None } else { PermissionGate::always_rule(&proposal) };
-        let voice = CallVoice { executor: self, call };
-        let preview = guarded(|| Ok(tool.preview(&call.args, &self.ctx(&voice)))).ok().flatten();
-        let approval = Approval {
-            call: call.clone(),
-            touches: touches.to_vec(),
-            rule: decision.rule.clone(),
-            reason: decision.reason.clone(),
-            preview,
-            always: always.clone(),
+        let (answer, approval) = match self.earlier.approval(&call.id) {
+            Some(known) => known,
+            None => {
+                let voice = CallVoice { executor: self, call };
+                let preview = guarded(|| Ok(tool.preview(&call.args, &self.ctx(&voice)))).ok().flatten();
+                let approval = Approval {
+                    call: call.clone(),
+                    touches: touches.to_vec(),
+                    found: found(self.files.as_ref(), touches),
+                    rule: decision.rule.clone(),
+                    reason: decision.reason.clone(),
+                    preview,
+                    always: always.clone(),
+                };
+                let about = About::Approval(Box::new(approval.clone()));
+                (self.outlet.ask_about(about, person, Some(call.id.clone())).await?, approval)
+            }
         };
-        let answer = self.outlet.ask_about(About::Approval(Box::new(approval)), person).await?;
-        // A person may take long: what was approved must still be what would happen.
-        if matches!(answer, Answer::Once | Answer::Always)
-            && guarded(|| tool.touches(&call.args, &self.ctx(&voice))).as_deref() != Ok(touches)
-        {
+        if matches!(answer, Answer::Once | Answer::Always) && !self.is_still(call, tool, &approval) {
             let text = "what it would touch changed while it waited for approval; look again, then ask again";
             return Ok(Err((ErrorCategory::Stale, text.into())));
         }
@@ -235,9 +242,26 @@ impl Executor {
         })
     }
 
+    /// A person may take long: what was approved must still be what would happen, on the files it was asked about.
+    fn is_still(&self, call: &ToolCall, tool: &dyn Tool, approval: &Approval) -> bool {
+        let voice = CallVoice { executor: self, call };
+        let Ok(touches) = guarded(|| tool.touches(&call.args, &self.ctx(&voice))) else { return false };
+        let same = touches.len() == approval.touches.len()
+            && touches.iter().zip(&approval.touches).all(|(now, then)| now.is_same(then));
+        same && approval.call == *call && found(self.files.as_ref(), &touches) == approval.found
+    }
+
     fn add_rule(&self, always: Option<&str>) {
         let Some(Ok(rule)) = always.map(|text| Rule::parse(text, Verdict::Allow, Level::Session)) else { return };
         self.gate.lock().unwrap_or_else(PoisonError::into_inner).rules.push(rule);
+    }
+
+    /// What became of a call whose process died, where that can be seen.
+    pub(crate) fn happened(&self, call: &ToolCall) -> Option<Happened> {
+        let tool = self.tools.get(&call.name)?;
+        self.check_arguments(call, tool.as_ref()).ok()?;
+        let voice = CallVoice { executor: self, call };
+        guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice)))).ok().flatten()
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -299,8 +323,12 @@ impl Voice for CallVoice<'_> {
 
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
+            if let Some(answer) = self.executor.earlier.answer(&self.call.id, &question) {
+                return answer;
+            }
+            let asked = self.executor.outlet.ask_about(About::Question(question), false, Some(self.call.id.clone()));
             // A failed store ends the run at the next event; the call only has to end.
-            self.executor.outlet.ask_about(About::Question(question), false).await.unwrap_or(Answer::Abandoned)
+            asked.await.unwrap_or(Answer::Abandoned)
         })
     }
 

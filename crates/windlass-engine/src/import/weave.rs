@@ -135,7 +135,7 @@ impl Weave {
         self.began = self.at;
         self.spent = Spent { iterations: 1, ..Spent::default() };
         let prompt = Message { role: Role::User, origin: Origin::Person, parts };
-        self.fact(EventKind::RunStarted { prompt });
+        self.fact(EventKind::RunStarted { prompt, how: None });
         self.fact(EventKind::IterationStarted { iteration: 1, foreign_session: self.foreign.clone() });
     }
 

@@ -7,20 +7,22 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::OwnedMutexGuard;
+use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::Limit;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{PermissionGate, Place};
 use windlass_core::id::{RunId, SessionId};
-use windlass_core::message::Message;
+use windlass_core::message::{Message, ToolCall};
+use windlass_core::open_run::OpenRun;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{Job, Outlet, RunMode, RuntimeError, Stop};
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::validator::Evidence;
-use windlass_core::workspace::{Artifacts, FileChange, Isolation, Opening, Transaction, WorkspaceErrorKind};
+use windlass_core::workspace::{Artifacts, FileChange, Isolation, Opening, Terms, Transaction, WorkspaceErrorKind};
 
 use super::Parts;
 use crate::account::OpenAccount;
-use crate::executor::{Executor, OF_A_RUN, Unhidden, describe_panic, millis};
+use crate::executor::{Earlier, Executor, OF_A_RUN, Unhidden, describe_panic, millis};
 use crate::redact::RedactedArtifacts;
 use crate::run::{Contract, Halt, RunOutlet};
 
@@ -44,7 +46,26 @@ pub(super) struct Work {
     pub(super) isolation: Isolation,
     pub(super) contract: Contract,
     pub(super) yes: bool,
+    pub(super) how: Option<serde_json::Value>,
     pub(super) prompt: Message,
+    pub(super) start: Start,
+}
+
+/// How a run comes to be worked on.
+pub(super) enum Start {
+    /// Somebody wants something.
+    Prompt(Message),
+    /// It waited for an answer, and here it is.
+    Answer {
+        /// What the log says of it.
+        open: Box<OpenRun>,
+        /// What was asked.
+        ask: Box<Ask>,
+        /// What was said.
+        answer: Answer,
+        /// By whom.
+        by: &'static str,
+    },
 }
 
 /// What a run leaves behind for its terminal event.
@@ -91,26 +112,33 @@ impl Work {
     }
 
     async fn work(&self, traces: &mut Traces) -> Result<Outcome, Ended> {
-        let why = "a new prompt came before it was answered";
-        super::close_open_run(&self.outlet.log, &self.outlet.scope.trace, why).await?;
-        self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone() }).await?;
-        let kept = self.contract.kept.as_deref();
-        let opening = Opening { session: &self.session, run: &self.run, how: self.isolation, kept };
-        let transaction = match self.parts.workspaces.open(opening).await {
-            Ok(transaction) => transaction,
-            Err(err) => {
+        // An answer is used up before anything is done with it; a prompt closes what was left open first, and who closes
+        // it looks at the place.
+        self.take_answer().await?;
+        let kept = self.kept();
+        let opening = Opening { session: &self.session, run: &self.run, how: self.isolation, kept: kept.as_deref() };
+        let opened = self.parts.workspaces.open(opening).await;
+        let place = |terms: &Terms| Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
+        let executor = opened.as_ref().ok().map(|open| self.executor(open.as_ref(), place(&open.terms())));
+        if let Start::Prompt(prompt) = &self.start {
+            self.close_left_behind(executor.as_ref()).await?;
+            self.outlet.emit(EventKind::RunStarted { prompt: prompt.clone(), how: self.how.clone() }).await?;
+        }
+        let (transaction, executor) = match (opened, executor) {
+            (Ok(transaction), Some(executor)) => (transaction, executor),
+            (Err(err), _) => {
                 let reason = match err.kind {
                     WorkspaceErrorKind::Isolation => FailReason::Isolation,
                     _ => FailReason::Runtime,
                 };
                 return Ok(Outcome::failed(reason, err.message));
             }
+            (Ok(_), None) => return Ok(Outcome::failed(FailReason::Runtime, "the workspace has no place for calls")),
         };
         let terms = transaction.terms();
-        let place = Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
+        let isolated = place(&terms).isolated;
         self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
         self.tell_notes(transaction.as_ref()).await?;
-        let executor = self.executor(transaction.as_ref(), place);
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
         transaction.processes().stop_all().await;
         match transaction.changes().await {
@@ -123,7 +151,7 @@ impl Work {
                 self.outlet.emit(warned).await?;
             }
         }
-        if place.isolated { self.land_or_keep(transaction, outcome, traces).await } else { outcome }
+        if isolated { self.land_or_keep(transaction, outcome, traces).await } else { outcome }
     }
 
     /// Passes on what the workspace has to say about itself.
@@ -149,13 +177,33 @@ impl Work {
         Ok(kept)
     }
 
+    /// Whether it works on a copy.
+    pub(super) fn isolated(&self) -> bool {
+        self.isolation == Isolation::Isolated
+    }
+
+    /// The copy it goes on with.
+    fn kept(&self) -> Option<String> {
+        match &self.start {
+            Start::Answer { open, .. } => open.copy.clone().filter(|_| open.isolated),
+            Start::Prompt(_) => self.contract.kept.clone(),
+        }
+    }
+
     /// One try of the runtime, under the time limit, whatever it does.
-    pub(super) async fn iteration(&self, executor: &Executor, prompt: &Message, iteration: u32) -> Result<Stop, Ended> {
+    pub(super) async fn iteration(
+        &self,
+        executor: &Executor,
+        prompt: &Message,
+        iteration: u32,
+        pending: Vec<ToolCall>,
+    ) -> Result<Stop, Ended> {
         let outlet = self.outlet.as_ref();
         let account = OpenAccount { books: &outlet.books, outlet };
         let job = Job {
             prompt,
             iteration,
+            pending,
             outlet,
             toolbox: executor,
             account: &account,
@@ -290,6 +338,10 @@ impl Work {
             yes: self.yes,
             told_lost: Mutex::default(),
             told_keys: Mutex::default(),
+            earlier: match self.start {
+                Start::Prompt(_) => Earlier::default(),
+                Start::Answer { .. } => self.outlet.log.with_history(|history| Earlier::of(history.open_calls())),
+            },
         }
     }
 }

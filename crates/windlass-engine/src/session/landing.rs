@@ -8,7 +8,7 @@ use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::Outlet;
 use windlass_core::workspace::{Change, Changes, LandTo, Landing, Transaction};
 
-use super::drive::{Ended, Traces, Work};
+use super::drive::{Ended, Start, Traces, Work};
 use super::judging::{broken, named};
 use crate::run::Halt;
 
@@ -125,28 +125,47 @@ impl Work {
             return Ok(false);
         }
         let names: Vec<String> = paths.iter().map(|(path, _)| path.clone()).collect();
-        let asking = self.outlet.ask_about(About::Landing(LandingAsk { paths }), true);
-        let answer = tokio::select! {
-            biased;
-            answer = asking => answer?,
-            // An ask that nobody is there for ends the run around it.
-            () = self.outlet.control.stop.cancelled() => match self.outlet.control.halted() {
-                Some(Halt::Paused(_)) => return Err(Ended::Open),
-                Some(Halt::TimedOut) => return Err(Ended::With(Outcome::TimedOut)),
-                _ => Answer::Abandoned,
-            },
+        let asked = LandingAsk { paths, tree_hash: changes.tree_hash.clone() };
+        let answer = match self.earlier_answer(&asked) {
+            Some(answer) => answer,
+            None => self.ask_to_land(asked).await?,
         };
         match answer {
             Answer::Once | Answer::Always => Ok(true),
             Answer::Abandoned => Err(Ended::With(Outcome::Cancelled)),
-            _ => Err(Ended::With(Outcome::failed(
-                FailReason::Policy,
-                format!(
-                    "a person has to let these land, and nobody did: {}; name them in the prompt, or look at the kept \
-                     copy and land it yourself",
-                    named(&names)
-                ),
-            ))),
+            _ => Err(Ended::With(not_let_land(&names))),
         }
     }
+
+    /// The answer this run was gone on with, where exactly this was asked.
+    fn earlier_answer(&self, asked: &LandingAsk) -> Option<Answer> {
+        match &self.start {
+            Start::Answer { ask, answer, .. } if ask.about == About::Landing(asked.clone()) => Some(answer.clone()),
+            _ => None,
+        }
+    }
+
+    async fn ask_to_land(&self, asked: LandingAsk) -> Result<Answer, Ended> {
+        let asking = self.outlet.ask_about(About::Landing(asked), true, None);
+        tokio::select! {
+            biased;
+            answer = asking => Ok(answer?),
+            // An ask that nobody is there for ends the run around it.
+            () = self.outlet.control.stop.cancelled() => match self.outlet.control.halted() {
+                Some(Halt::Paused(_)) => Err(Ended::Open),
+                Some(Halt::TimedOut) => Err(Ended::With(Outcome::TimedOut)),
+                _ => Ok(Answer::Abandoned),
+            },
+        }
+    }
+}
+
+/// The end of a run whose changes a person did not let land.
+pub(super) fn not_let_land(names: &[String]) -> Outcome {
+    let detail = format!(
+        "a person has to let these land, and nobody did: {}; name them in the prompt, or look at the kept copy and \
+         land it yourself",
+        named(names)
+    );
+    Outcome::failed(FailReason::Policy, detail)
 }

@@ -11,6 +11,7 @@ use windlass_core::runtime::{Outlet, RunMode, Stop};
 use windlass_core::workspace::Transaction;
 
 use super::drive::{Ended, Traces, Work, outcome_of, word};
+use super::going_on::Rest;
 use super::judging::{Judged, Objection};
 use crate::executor::Executor;
 
@@ -30,20 +31,18 @@ impl Work {
     ) -> Result<Outcome, Ended> {
         let mut prompt = self.prompt.clone();
         let mut earlier: Vec<BTreeSet<String>> = Vec::new();
-        for iteration in 1_u32.. {
-            self.outlet.books.iteration_began();
-            self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
-            let stop = self.iteration(executor, &prompt, iteration).await?;
-            if matches!(stop, Stop::Paused { .. }) {
-                return Err(Ended::Open);
-            }
-            self.outlet.emit(EventKind::IterationFinished { iteration, stop: word(&stop).into() }).await?;
-            if let Stop::Answered { output } = &stop {
-                traces.output = Some(output.clone());
-            }
-            let outcome = outcome_of(stop)?;
-            if outcome != Outcome::Completed {
-                return Ok(outcome);
+        if let Some(refused) = self.refused_to_land() {
+            return Ok(refused);
+        }
+        let mut rest = self.rest(executor).await?;
+        let first = rest.as_ref().map_or(1, |rest| rest.iteration);
+        for iteration in first.. {
+            let rest = rest.take();
+            if !rest.as_ref().is_some_and(|rest| rest.tried) {
+                let outcome = self.try_once(executor, &prompt, iteration, rest, traces).await?;
+                if outcome != Outcome::Completed {
+                    return Ok(outcome);
+                }
             }
             let objections = match self.judged(transaction, traces).await? {
                 Judged::Passed => return Ok(self.within_limits()),
@@ -67,6 +66,31 @@ impl Work {
             self.outlet.emit(EventKind::Said { message: prompt.clone() }).await?;
         }
         Ok(Outcome::BudgetExceeded { limit: Limit::Iterations })
+    }
+
+    /// One try of the runtime, from its first event or from where it waited.
+    async fn try_once(
+        &self,
+        executor: &Executor,
+        prompt: &Message,
+        iteration: u32,
+        rest: Option<Rest>,
+        traces: &mut Traces,
+    ) -> Result<Outcome, Ended> {
+        if rest.is_none() {
+            self.outlet.books.iteration_began();
+            self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
+        }
+        let pending = rest.map_or_else(Vec::new, |rest| rest.pending);
+        let stop = self.iteration(executor, prompt, iteration, pending).await?;
+        if matches!(stop, Stop::Paused { .. }) {
+            return Err(Ended::Open);
+        }
+        self.outlet.emit(EventKind::IterationFinished { iteration, stop: word(&stop).into() }).await?;
+        if let Stop::Answered { output } = &stop {
+            traces.output = Some(output.clone());
+        }
+        outcome_of(stop)
     }
 
     /// Work that passed, and whether it cost more than it was allowed to.

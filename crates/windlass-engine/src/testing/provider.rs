@@ -8,16 +8,28 @@ use serde_json::Value;
 use windlass_core::BoxStream;
 use windlass_core::budget::{Price, Usage};
 use windlass_core::history::unpaired;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Role};
 use windlass_core::provider::{Chunk, EndReason, ModelFacts, Provider, ProviderError, Request};
 
 type Answer = Vec<Result<Chunk, ProviderError>>;
+
+/// What a request held.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// The system prompt.
+    pub system: String,
+    /// The names of the tools.
+    pub tools: Vec<String>,
+    /// The messages.
+    pub messages: Vec<Message>,
+}
 
 /// Plays one scripted answer for each request and keeps what it was asked.
 #[derive(Clone)]
 pub struct ScriptedProvider {
     answers: Arc<Mutex<VecDeque<Answer>>>,
-    asked: Arc<Mutex<Vec<Vec<Message>>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    summary: Option<Answer>,
     facts: Arc<dyn Fn(&str) -> ModelFacts + Send + Sync>,
 }
 
@@ -27,7 +39,7 @@ impl ScriptedProvider {
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
         let facts = Arc::new(|_: &str| ModelFacts { price: Some(Price::FREE), ..ModelFacts::default() });
-        Self { answers, asked: Arc::default(), facts }
+        Self { answers, asked: Arc::default(), summary: None, facts }
     }
 
     /// The same, with other facts about its model.
@@ -42,9 +54,21 @@ impl ScriptedProvider {
         Self { facts: Arc::new(facts), ..self }
     }
 
+    /// The same; requests for a summary, which offer no tools, get this answer and take none of the script.
+    #[must_use]
+    pub fn with_summary(self, answer: Answer) -> Self {
+        Self { summary: Some(answer), ..self }
+    }
+
     /// The messages of each request so far.
     #[must_use]
     pub fn asked(&self) -> Vec<Vec<Message>> {
+        self.requests().into_iter().map(|asked| asked.messages).collect()
+    }
+
+    /// Each request so far.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -82,8 +106,15 @@ impl Provider for ScriptedProvider {
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
         // What a vendor would answer with status 400 is a defect of the engine: be at least as strict.
         assert_eq!(unpaired(request.history), None, "the engine sent an unpaired call");
+        let first = request.history.first().map(|entry| entry.role);
+        assert_eq!(first, Some(Role::User), "the engine sent a list that does not begin with a user's message");
         let messages = request.history.iter().map(|entry| Message::clone(entry)).collect();
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(messages);
+        let tools = request.tools.iter().map(|tool| tool.spec().name.clone()).collect();
+        let asked = Asked { system: request.system.to_owned(), tools, messages };
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+        if let Some(answer) = self.summary.as_ref().filter(|_| request.tools.is_empty()) {
+            return futures_util::stream::iter(answer.clone()).boxed();
+        }
         let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let answer = answer.unwrap_or_else(|| {
             let kind = windlass_core::provider::ProviderErrorKind::ModelNotFound;

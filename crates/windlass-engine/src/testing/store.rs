@@ -80,7 +80,7 @@ impl SessionStore for MemoryStore {
             }
             drop(sessions);
             let writer = Box::new(Writer { store: self.clone(), session: session.clone() });
-            Ok(OpenedLog { writer, notices: Vec::new() })
+            Ok(OpenedLog { writer, notices: Vec::new(), after_power_cut: false })
         })
     }
 
@@ -103,7 +103,7 @@ impl SessionStore for MemoryStore {
             let (first, last) = (events.first()?, events.last()?);
             let EventKind::SessionOpened { workspace, .. } = &first.kind else { return None };
             let title = events.iter().find_map(|event| match &event.kind {
-                EventKind::RunStarted { prompt } => Some(prompt.text()),
+                EventKind::RunStarted { prompt, .. } => Some(prompt.text()),
                 _ => None,
             });
             let (opened, last, count) = (first.at, last.at, events.len() as u64);
@@ -139,13 +139,35 @@ impl LogWriter for Writer {
         })
     }
 
-    fn sync(&mut self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>> {
+        let store = self.store.clone();
         Box::pin(async move {
-            *self.store.syncs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            match *self.store.fault.lock().unwrap_or_else(PoisonError::into_inner) {
+            *store.syncs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            match *store.fault.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some(StoreFault::Sync) => Err(StoreError::new(StoreErrorKind::Io, "the disk does not answer")),
                 _ => Ok(()),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use windlass_core::store::Skimmed;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_does_not_choose_gives_everything() {
+        let (store, id) = (MemoryStore::default(), "s1".parse().unwrap());
+        let line =
+            r#"{"v":1,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","text":"x"}"#;
+        store.put(&id, vec![line.to_owned()]);
+        let skimmed: Vec<_> = store.skim(&id, 1, |_| false).collect().await;
+        assert_eq!(skimmed, [Ok(Skimmed::Event(serde_json::from_str(line).unwrap()))]);
+        let nobody = "s2".parse().unwrap();
+        assert!(matches!(&store.skim(&nobody, 1, |_| true).collect::<Vec<_>>().await[..], [Err(_)]));
     }
 }

@@ -14,7 +14,9 @@ use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
 use windlass_core::validator::Validator;
 use windlass_engine::testing::{FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider};
-use windlass_engine::{Engine, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions, Session};
+use windlass_engine::{
+    Engine, EngineBuilder, Instructions, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions, Session,
+};
 
 pub(crate) struct Lab {
     pub(crate) provider: ScriptedProvider,
@@ -28,6 +30,7 @@ pub(crate) struct Lab {
     pub(crate) workspaces: MemoryWorkspaces,
     pub(crate) schema: Option<Value>,
     pub(crate) model: &'static str,
+    pub(crate) instructions: Instructions,
 }
 
 /// What ran, in the order it began and ended.
@@ -47,13 +50,19 @@ impl Lab {
             workspaces: MemoryWorkspaces::default(),
             schema: None,
             model: "m",
+            instructions: Instructions::default(),
         }
     }
 
     pub(crate) fn engine(&self) -> Engine {
+        self.builder().build().unwrap()
+    }
+
+    pub(crate) fn builder(&self) -> EngineBuilder {
         let sampling = Sampling { output_schema: self.schema.clone(), ..Sampling::default() };
         let (model, system) = (self.model.to_owned(), "be good".to_owned());
-        let options = NativeOptions { model, system, sampling, ..NativeOptions::default() };
+        let instructions = self.instructions.clone();
+        let options = NativeOptions { model, system, sampling, instructions, ..NativeOptions::default() };
         let native = NativeRuntime::new(Arc::new(self.provider.clone()), Arc::new(self.clock.clone()), options);
         let artifacts = MemoryArtifacts::default();
         let mut builder = Engine::builder()
@@ -68,7 +77,7 @@ impl Lab {
         for validator in &self.validators {
             builder = builder.validator(validator.clone());
         }
-        builder.build().unwrap()
+        builder
     }
 
     pub(crate) async fn open(&self) -> Session {

@@ -1,7 +1,9 @@
 //! Behaviour of the engine, through its public door and the fakes it ships.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod context;
 mod contract;
+mod durable;
 mod endings;
 mod lab;
 mod people;

@@ -372,8 +372,8 @@ fn key_lines(text: &[u8]) -> usize {
         if len == line.len() {
             return text.len();
         }
-        // An escaped line end is two bytes.
-        at += len + 1 + usize::from(line[len] == b'\\' && len + 1 < line.len());
+        // An escaped line end is two bytes; a backslash before anything else is not one, and must not cut a character.
+        at += len + 1 + usize::from(line[len] == b'\\' && line.get(len + 1).is_some_and(u8::is_ascii));
     }
 }
 

@@ -2,15 +2,18 @@
 //! A log of a newer version or with other damage is never changed.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
 use serde::Deserialize;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, Order, VERSION};
+use windlass_core::id::SessionId;
 use windlass_core::store::{StoreError, StoreErrorKind};
 
+use super::disk::Disk;
+use super::events::way_out;
+use super::salvage::{Through, create_numbered};
 use super::{MAX_LINE, failed, newer_error};
 use crate::workspace::read_range;
 
@@ -21,8 +24,6 @@ const MAX_TORN_LINES: usize = 16;
 /// Zeros are looked for in pieces of this size, up to so many in all.
 const ZEROS: u64 = 64 * 1024;
 const MAX_ZEROS: u64 = 256 << 20;
-/// How many times a name for what is set aside is tried.
-const NAME_TRIES: u32 = 1000;
 
 /// What every line begins with.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -64,7 +65,7 @@ pub(super) fn newer(line: &[u8], path: &Path) -> Option<StoreError> {
 }
 
 /// Looks at the end of a log, without changing it.
-pub(super) fn inspect(file: &File, len: u64, path: &Path) -> Result<Tail, StoreError> {
+pub(super) fn inspect(file: &File, len: u64, path: &Path, session: &SessionId) -> Result<Tail, StoreError> {
     let mut window = WINDOW;
     let len = without_zeros(file, len, path)?;
     loop {
@@ -84,11 +85,7 @@ pub(super) fn inspect(file: &File, len: u64, path: &Path) -> Result<Tail, StoreE
         }
         if torn > MAX_TORN_LINES || (start == 0 && torn > 0) || window > MAX_LINE as u64 {
             // Not even the first line is an event, or too much is unreadable for one interrupted write.
-            let message = format!(
-                "{}: its last lines are not events; the file is left as it is. Restore it from a copy, or delete \
-                 the session",
-                path.display()
-            );
+            let message = format!("{}: its last lines are not events; {}", path.display(), way_out(session));
             return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
         if start == 0 {
@@ -140,39 +137,32 @@ pub(super) fn whole_without_end(file: &File, tail: &Tail, path: &Path) -> Result
 }
 
 /// Ends a line that lacks nothing but its end.
-pub(super) fn give_end(mut log: &File, end: u64, path: &Path) -> Result<String, StoreError> {
-    let given = log.set_len(end).and_then(|()| log.write_all(b"\n"));
+pub(super) fn give_end(disk: &Disk, log: &File, end: u64, path: &Path) -> Result<String, StoreError> {
+    let given = disk.truncate(log, end).and_then(|()| disk.write_line(log, b""));
     given.map_err(|err| failed("repair", path, &err))?;
     Ok(format!("the last line of {} had no end, which an interrupted write left out; it was given one", path.display()))
 }
 
 /// Copies what comes after the last good line into a file beside the log, then cuts it off the log.
-pub(super) fn set_aside(file: &File, log: &File, end: u64, len: u64, path: &Path) -> Result<String, StoreError> {
-    let fail = |err: &io::Error| failed("repair", path, err);
-    let (aside, aside_path) = create_aside(path).map_err(|err| fail(&err))?;
-    let mut from = file;
-    from.seek(SeekFrom::Start(end)).map_err(|err| fail(&err))?;
-    io::copy(&mut from.take(len - end), &mut &aside).map_err(|err| fail(&err))?;
+pub(super) fn set_aside(
+    disk: &Disk,
+    mut from: &File,
+    log: &File,
+    torn: std::ops::Range<u64>,
+    path: &Path,
+) -> Result<String, StoreError> {
+    let fail = |err: io::Error| failed("repair", path, &err);
+    let (aside, aside_path) = create_numbered(disk, path, "torn").map_err(fail)?;
+    from.seek(SeekFrom::Start(torn.start)).map_err(fail)?;
+    let mut through = Through { disk, file: aside };
+    io::copy(&mut from.take(torn.end - torn.start), &mut through).map_err(fail)?;
     // The copy is safe before the original is cut.
-    aside.sync_all().map_err(|err| fail(&err))?;
-    log.set_len(end).map_err(|err| fail(&err))?;
+    disk.sync(&through.file).map_err(fail)?;
+    disk.truncate(log, torn.start).map_err(fail)?;
     Ok(format!(
         "the end of {} was not written whole ({} bytes, by an interrupted write) and was set aside in {}",
         path.display(),
-        len - end,
+        torn.end - torn.start,
         aside_path.display()
     ))
-}
-
-fn create_aside(path: &Path) -> io::Result<(File, PathBuf)> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    for n in 1..=NAME_TRIES {
-        let aside = path.with_extension(format!("torn-{n}"));
-        match rustix::fs::open(&aside, flags, Mode::from_raw_mode(0o600)) {
-            Ok(fd) => return Ok((File::from(fd), aside)),
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Err(io::Error::other("too many torn ends were set aside before"))
 }

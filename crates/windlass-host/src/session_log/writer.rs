@@ -1,52 +1,73 @@
-//! The one writer of a log: whole lines in one write each, and a sync when it is asked for.
+//! The one writer of a log: whole lines in one write each, and a sync beside them when it is asked for.
 //! A line that does not fit on the disk is taken back, so that the log always ends with a whole line.
 
 use std::fs::File;
-use std::io::{self, IoSlice, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::task::JoinHandle;
 use windlass_core::BoxFuture;
 use windlass_core::event::Event;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
 
+use super::disk::Disk;
+use super::index::NewMarks;
+use super::lease::Lease;
 use super::{MAX_LINE, failed};
 
 pub(super) struct Writer {
-    log: Arc<File>,
-    path: PathBuf,
+    log: Arc<Log>,
     /// Where the last whole line ends.
     len: u64,
-    /// Something was written since the last sync.
-    dirty: bool,
-    /// The names of the file and its directory are not on disk yet.
-    fresh: bool,
-    /// They are on their way there, beside whatever else is done before the first sync.
-    names: Option<JoinHandle<io::Result<()>>>,
+    /// Whether the names of the file and its directory are on their way to the disk.
+    names_begun: bool,
+    marks: NewMarks,
+    /// Held for the lock in it.
+    _lease: Lease,
+}
+
+/// What a sync needs. It lives until the last sync has ended, which may be after the writer's end; the lease does not.
+struct Log {
+    disk: Disk,
+    file: File,
+    path: PathBuf,
+    /// Held by the sync that runs. The system tells a failure once, and then to the right one.
+    syncing: Mutex<()>,
+    /// The names of the file and its directory are on disk.
+    named: Mutex<bool>,
     /// After a failed sync or repair nobody knows what is on disk: nothing more is written.
-    broken: Option<StoreError>,
-    /// Held for the lock on it.
-    _lease: File,
+    broken: Mutex<Option<StoreError>>,
+}
+
+/// A log that was opened for appending.
+pub(super) struct Opened {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    /// Where its last whole line ends.
+    pub(super) len: u64,
+    /// Its name is not on disk yet.
+    pub(super) fresh: bool,
 }
 
 impl Writer {
-    pub(super) fn new(log: File, path: PathBuf, len: u64, lease: File, fresh: bool) -> Self {
-        Self { log: Arc::new(log), path, len, dirty: fresh, fresh, names: None, broken: None, _lease: lease }
+    pub(super) fn new(disk: Disk, opened: Opened, lease: Lease) -> Self {
+        let Opened { file, path, len, fresh } = opened;
+        let marks = NewMarks::new(len);
+        let (syncing, broken) = (Mutex::default(), Mutex::default());
+        let log = Log { disk, file, path, syncing, named: Mutex::new(!fresh), broken };
+        Self { log: Arc::new(log), len, names_begun: !fresh, marks, _lease: lease }
     }
 
-    fn write_line(&mut self, line: &str) -> Result<(), StoreError> {
-        if let Some(err) = &self.broken {
-            return Err(err.clone());
-        }
+    fn write_line(&mut self, seq: Option<u64>, line: &str) -> Result<(), StoreError> {
+        self.log.check()?;
         if line.len() > MAX_LINE || line.contains('\n') {
-            let message = format!("{}: an event must be one line of at most {MAX_LINE} bytes", self.path.display());
+            let message = format!("{}: an event must be one line of at most {MAX_LINE} bytes", self.log.path.display());
             return Err(StoreError::new(StoreErrorKind::Io, message));
         }
-        match write_both(&self.log, line.as_bytes(), b"\n") {
+        match self.log.disk.write_line(&self.log.file, line.as_bytes()) {
             Ok(()) => {
+                self.marks.see(seq, self.len);
                 self.len += line.len() as u64 + 1;
-                self.dirty = true;
                 Ok(())
             }
             Err(err) => Err(self.take_back(&err)),
@@ -55,86 +76,88 @@ impl Writer {
 
     /// Cuts off the part of a line that was written, so that the next one starts afresh.
     fn take_back(&mut self, err: &io::Error) -> StoreError {
-        let error = failed("write to", &self.path, err);
-        if let Err(err) = self.log.set_len(self.len) {
-            self.broken = Some(failed("repair", &self.path, &err));
+        let error = failed("write to", &self.log.path, err);
+        if let Err(err) = self.log.disk.truncate(&self.log.file, self.len) {
+            self.log.give_up(failed("repair", &self.log.path, &err));
         }
         error
     }
 
     /// A new log survives only if its name does; writing names down takes longer than a line, so it begins early.
-    fn start_names(&mut self) {
-        if std::mem::take(&mut self.fresh) {
-            let path = self.path.clone();
-            self.names = Some(tokio::task::spawn_blocking(move || sync_names(&path)));
+    fn begin_names(&mut self) {
+        if !std::mem::replace(&mut self.names_begun, true) {
+            let log = Arc::clone(&self.log);
+            drop(tokio::task::spawn_blocking(move || log.sync_names()));
         }
     }
+}
 
-    async fn sync_all(&mut self) -> Result<(), StoreError> {
-        if let Some(err) = &self.broken {
-            return Err(err.clone());
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.marks.save(&self.log.disk, &self.log.path);
+    }
+}
+
+impl Log {
+    fn check(&self) -> Result<(), StoreError> {
+        lock(&self.broken).clone().map_or(Ok(()), Err)
+    }
+
+    /// The first reason stays.
+    fn give_up(&self, why: StoreError) -> StoreError {
+        lock(&self.broken).get_or_insert(why).clone()
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let _one = lock(&self.syncing);
+        self.check()?;
+        self.disk.sync(&self.file).map_err(|err| self.unsynced(&err))?;
+        // The names may be on their way in another thread, and are waited for.
+        self.sync_names()
+    }
+
+    /// The file's name is in its directory, whose name is in the next one up.
+    fn sync_names(&self) -> Result<(), StoreError> {
+        let mut named = lock(&self.named);
+        if !*named {
+            self.check()?;
+            let mut dirs = self.path.ancestors().skip(1).take(2);
+            dirs.try_for_each(|dir| self.disk.sync_dir(dir)).map_err(|err| self.unsynced(&err))?;
+            *named = true;
         }
-        if !self.dirty {
-            return Ok(());
-        }
-        self.start_names();
-        let log = Arc::clone(&self.log);
-        let mut synced = tokio::task::spawn_blocking(move || log.sync_data()).await.map_err(io::Error::other);
-        if let Some(names) = self.names.take() {
-            let named = names.await.map_err(io::Error::other).and_then(|named| named);
-            synced = synced.and_then(|synced| named.map(|()| synced));
-        }
-        match synced.and_then(|synced| synced) {
-            Ok(()) => {
-                self.dirty = false;
-                Ok(())
-            }
-            Err(err) => {
-                // After a failed sync the kernel may have dropped the pages: trying again would lie.
-                let error = failed("sync", &self.path, &err);
-                self.broken = Some(error.clone());
-                Err(error)
-            }
-        }
+        Ok(())
+    }
+
+    /// After a failed sync the kernel may have dropped the pages: trying again would lie, even when space is free again.
+    fn unsynced(&self, err: &io::Error) -> StoreError {
+        let message = format!(
+            "cannot sync {}: {err}; nothing more is written to this session now. See that the disk is well and has room, \
+             then resume the session",
+            self.path.display()
+        );
+        self.give_up(StoreError::new(StoreErrorKind::Io, message))
     }
 }
 
 impl LogWriter for Writer {
-    fn append<'a>(&'a mut self, _: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn append<'a>(&'a mut self, event: &'a Event, line: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         // A copy into the page cache: cheaper than handing it to another thread.
         Box::pin(async move {
-            self.write_line(line)?;
-            self.start_names();
+            self.write_line(event.order.seq(), line)?;
+            self.begin_names();
             Ok(())
         })
     }
 
-    fn sync(&mut self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.sync_all())
+    fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>> {
+        let log = Arc::clone(&self.log);
+        Box::pin(async move {
+            let (path, synced) = (log.path.clone(), tokio::task::spawn_blocking(move || log.sync()).await);
+            synced.unwrap_or_else(|err| Err(failed("sync", &path, &io::Error::other(err))))
+        })
     }
 }
 
-/// The file's name is in its directory, whose name is in the next one up.
-fn sync_names(path: &Path) -> io::Result<()> {
-    path.ancestors().skip(1).take(2).try_for_each(|dir| File::open(dir)?.sync_all())
-}
-
-/// Writes a line and its end, in one call unless the system takes less.
-fn write_both(mut log: &File, line: &[u8], end: &[u8]) -> io::Result<()> {
-    let total = line.len() + end.len();
-    let mut written = 0;
-    while written < total {
-        let result = if written < line.len() {
-            log.write_vectored(&[IoSlice::new(&line[written..]), IoSlice::new(end)])
-        } else {
-            log.write(&end[written - line.len()..])
-        };
-        match result {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => written += n,
-            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            Err(err) => return Err(err),
-        }
-    }
-    Ok(())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -91,12 +91,36 @@ fn the_converse_body_holds_blocks_and_pairs() {
             { "role": "user", "content": [
                 { "toolResult": { "toolUseId": "call:1", "content": [{ "text": "text of a" }], "status": "success" } },
                 { "toolResult": { "toolUseId": "c2", "content": [{ "text": "(no output)" }], "status": "error" } },
+                { "text": "go on" },
             ] },
-            { "role": "user", "content": [{ "text": "go on" }] },
         ],
         "inferenceConfig": { "maxTokens": 4096, "temperature": 1.0, "stopSequences": ["END"] },
     });
     assert_eq!(body(Protocol::BedrockConverse, &Quirks::NONE, &options), expect);
+}
+
+#[test]
+fn roles_take_turns_where_the_vendor_wants_it() {
+    let silent = || said(vec![Part::Reasoning { text: "hm".into(), opaque: None }]);
+    let words = |text: &str| Entry::new(Message::user(text));
+    let history = [
+        silent(),
+        words("a"),
+        silent(),
+        words("b"),
+        words(" "),
+        said(vec![Part::Text { text: "c".into() }]),
+        words("d"),
+        words("e"),
+    ];
+    let text = encode(Protocol::BedrockConverse, &Quirks::NONE, &history, &tools(&[]), &Sampling::default());
+    let body: Value = serde_json::from_str(&text).unwrap();
+    let expect = json!([
+        { "role": "user", "content": [{ "text": "a" }, { "text": "b" }] },
+        { "role": "assistant", "content": [{ "text": "c" }] },
+        { "role": "user", "content": [{ "text": "d" }, { "text": "e" }] },
+    ]);
+    assert_eq!(body["messages"], expect);
 }
 
 #[test]

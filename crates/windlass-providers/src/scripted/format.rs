@@ -10,6 +10,7 @@ pub struct Script {
     pub(super) name: String,
     pub(super) context_window: Option<u64>,
     pub(super) max_output: Option<u64>,
+    pub(super) follow: Option<Follow>,
     steps: Vec<Step>,
 }
 
@@ -43,8 +44,17 @@ pub struct ScriptError {
 struct Document {
     context_window: Option<u64>,
     max_output: Option<u64>,
+    follow: Option<Follow>,
     #[serde(default)]
     step: Vec<Step>,
+}
+
+/// What decides which step is next; without it, how many requests there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Follow {
+    /// What the conversation says has happened.
+    History,
 }
 
 /// One answer.
@@ -92,6 +102,18 @@ pub(super) struct Call {
     /// Instead of `args`: exactly this text, JSON or not.
     pub(super) args_text: Option<String>,
     pub(super) id: Option<String>,
+    /// How to look whether it happened, for a script that follows the conversation.
+    pub(super) check: Option<Check>,
+}
+
+/// A call that looks, and the words in its result that say it happened.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Check {
+    pub(super) name: String,
+    #[serde(default = "empty_object")]
+    pub(super) args: Value,
+    pub(super) shows: String,
 }
 
 fn empty_object() -> Value {
@@ -162,6 +184,7 @@ impl Script {
             name: name.to_owned(),
             context_window: document.context_window,
             max_output: document.max_output,
+            follow: document.follow,
             steps: document.step,
         };
         script.check().map_err(|message| point(name, text, 0, message))?;
@@ -210,6 +233,14 @@ impl Script {
             if step.repeat == Some(0) {
                 return wrong("`repeat` must be at least 1");
             }
+            if self.follow.is_some() && step.calls.iter().any(|call| call.id.is_some()) {
+                return wrong("a script that follows the conversation gives its calls their ids itself");
+            }
+            if self.follow.is_none() && step.calls.iter().any(|call| call.check.is_some()) {
+                return wrong(
+                    "`check` needs a script that follows the conversation: `follow = \"history\"` at the top",
+                );
+            }
         }
         Ok(())
     }
@@ -238,7 +269,7 @@ impl OneOrMany {
 }
 
 fn json_lines(name: &str, text: &str) -> Result<Document, ScriptError> {
-    let mut document = Document { context_window: None, max_output: None, step: Vec::new() };
+    let mut document = Document { context_window: None, max_output: None, follow: None, step: Vec::new() };
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {

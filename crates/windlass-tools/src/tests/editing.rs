@@ -6,6 +6,37 @@ use windlass_core::workspace::Change;
 
 use super::Bench;
 
+#[track_caller]
+fn check_happened(bench: &Bench, tool: &str, args: serde_json::Value, says: Option<&str>) {
+    use windlass_core::tool::Happened;
+    let said = bench.tools.get(tool).unwrap().happened(&args, &bench.ctx()).map(|happened| match happened {
+        Happened::Yes(how) => format!("yes: {how}"),
+        Happened::No(how) => format!("no: {how}"),
+    });
+    assert_eq!(said.as_deref(), says, "{tool} {args}");
+}
+
+#[test]
+fn what_a_broken_off_call_did_is_seen_only_where_there_is_no_doubt() {
+    let bench = Bench::new(&[("a.txt", "one\n"), ("b.txt", "new words\n")]);
+    let write = |content: &str| json!({"path": "a.txt", "content": content});
+    check_happened(&bench, "write_file", write("one\n"), Some("yes: a.txt has exactly this content"));
+    check_happened(&bench, "write_file", write("two\n"), None);
+    check_happened(&bench, "write_file", json!({"path": "none", "content": ""}), None);
+    check_happened(&bench, "delete_file", json!({"path": "none"}), Some("yes: none is not there any more"));
+    check_happened(&bench, "delete_file", json!({"path": "a.txt"}), Some("no: a.txt is still there"));
+    let moved = |from: &str, to: &str| json!({"from": from, "to": to});
+    check_happened(&bench, "move_file", moved("none", "a.txt"), Some("yes: a.txt is there, and none is not"));
+    check_happened(&bench, "move_file", moved("a.txt", "none"), Some("no: a.txt is still there, and none is not"));
+    check_happened(&bench, "move_file", moved("a.txt", "b.txt"), None);
+    let edit = |old: &str, new: &str| json!({"path": "b.txt", "old": old, "new": new});
+    check_happened(&bench, "edit_file", edit("old", "new"), Some("yes: b.txt holds the new text in place of the old"));
+    check_happened(&bench, "edit_file", edit("words", "texts"), Some("no: b.txt still holds the old text"));
+    for (old, new) in [("new", "new new"), ("new words", "new"), ("old", ""), ("neither", "nor")] {
+        check_happened(&bench, "edit_file", edit(old, new), None);
+    }
+}
+
 #[test]
 fn write_creates_and_replaces_and_says_so() {
     let bench = Bench::new(&[]);

@@ -15,6 +15,7 @@ use crate::args::ShowArgs;
 use crate::failure::Failure;
 use crate::safe::one_line;
 use crate::session_run::session_id;
+use crate::view::context::made_room;
 use crate::view::style::first_line;
 use crate::view::text::{describe, explain};
 use crate::{exit, out};
@@ -72,6 +73,10 @@ fn line(event: &Event) -> Option<String> {
                 Judgement::Unverifiable => "could not be established".to_owned(),
             };
             format!("check {}: {verdict}", first_line(validator, 100))
+        }
+        EventKind::Compacted { compaction } => made_room(compaction),
+        EventKind::Instructed { files, .. } if !files.is_empty() => {
+            format!("instructed by {}", named(&files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()))
         }
         EventKind::Landed { landed, .. } => format!("landed: {}", named(&landed.files)),
         EventKind::Kept { name } => format!("kept as {name}"),

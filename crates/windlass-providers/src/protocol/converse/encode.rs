@@ -2,11 +2,12 @@
 //! nothing.
 
 use serde_json::Value;
+use windlass_core::history::Entry;
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::provider::{Request, ToolChoice};
 use windlass_core::tool::ToolSet;
 
-use crate::protocol::wire::{likely_size, write_field, write_json, write_key, write_messages};
+use crate::protocol::wire::{likely_size, write_field, write_json, write_key};
 use crate::protocol::{Quirks, wishes};
 
 const KEY: &str = "converse";
@@ -40,7 +41,7 @@ pub fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     }
     write_key(&mut body, "messages");
     body.push(b'[');
-    write_messages(&mut body, request.history, KEY, message);
+    write_turns(&mut body, request.history);
     body.push(b']');
     write_key(&mut body, "inferenceConfig");
     body.push(b'{');
@@ -72,11 +73,49 @@ fn tool_list(tools: &ToolSet) -> Vec<u8> {
     out
 }
 
+/// Appends every message. The vendor refuses two of one role in a row, so that such are written as one.
+fn write_turns(out: &mut Vec<u8>, history: &[Entry]) {
+    let mut last = None;
+    for entry in history {
+        let head = head(entry.role);
+        let joins = last == Some(head);
+        if joins {
+            out.truncate(out.len() - TAIL.len());
+        }
+        if last.is_some() {
+            out.push(b',');
+        }
+        let start = out.len();
+        if entry.wire().append_to(out, KEY, || message(entry)) > 0 {
+            if joins {
+                out.drain(start..start + head.len());
+            }
+            last = Some(head);
+            continue;
+        }
+        if last.is_some() {
+            out.pop();
+        }
+        if joins {
+            out.extend_from_slice(TAIL);
+        }
+    }
+}
+
+/// How a message begins.
+fn head(role: Role) -> &'static str {
+    match role {
+        Role::Assistant => r#"{"role":"assistant","content":["#,
+        Role::User | Role::Tool => r#"{"role":"user","content":["#,
+    }
+}
+
+/// How it ends.
+const TAIL: &[u8] = b"]}";
+
 /// One message; nothing at all when no part of it can be said in this protocol.
 fn message(message: &Message) -> Vec<u8> {
-    let mut out = Vec::new();
-    let role = if message.role == Role::Assistant { "assistant" } else { "user" };
-    out.extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
+    let mut out = head(message.role).as_bytes().to_vec();
     let empty = out.len();
     for part in &message.parts {
         let Some(block) = block(part) else { continue };
@@ -88,7 +127,7 @@ fn message(message: &Message) -> Vec<u8> {
     if out.len() == empty {
         return Vec::new();
     }
-    out.extend_from_slice(b"]}");
+    out.extend_from_slice(TAIL);
     out
 }
 

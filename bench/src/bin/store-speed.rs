@@ -1,0 +1,147 @@
+//! What a long session costs on disk. `make` writes one and prints, for each thousand events, the milliseconds of
+//! appending them and of a plain write of the same bytes. `resume` folds it and prints the milliseconds of that and of
+//! finding the line ends of the same bytes; `list` prints those of listing. `read` and `tail` print nothing: the kernel
+//! accounts their time and memory.
+
+#![allow(clippy::print_stdout)]
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use futures_util::StreamExt as _;
+use windlass_bench::flags::Flags;
+use windlass_bench::story::Story;
+use windlass_core::history::History;
+use windlass_core::id::SessionId;
+use windlass_core::store::{OpenLog, SessionStore as _, Skimmed};
+use windlass_host::session_log::SessionLog;
+
+/// Events that are appended and timed together.
+const BATCH: u64 = 1_000;
+/// Events at the end that somebody wants to see.
+const LAST: u64 = 100;
+
+fn main() -> Result<()> {
+    let flags = Flags::from_env(&["--what", "--dir", "--events", "--bytes", "--times"])?;
+    let dir: PathBuf = flags.need::<String>("--dir")?.into();
+    let place = Place { log: SessionLog::new(dir.join("sessions")), dir, id: "long".parse()? };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let times: u64 = flags.get("--times")?.unwrap_or(5);
+    let events: u64 = flags.get("--events")?.unwrap_or(u64::MAX);
+    match flags.need::<String>("--what")?.as_str() {
+        "make" => runtime.block_on(place.make(events, flags.get("--bytes")?.unwrap_or(u64::MAX))),
+        "resume" => (0..times).try_for_each(|_| {
+            println!("{} {}", ms(runtime.block_on(place.resume(events))?), ms(place.scan(events)?));
+            Ok(())
+        }),
+        "list" => (0..times).try_for_each(|_| {
+            println!("{}", ms(runtime.block_on(place.list())?));
+            Ok(())
+        }),
+        "read" => runtime.block_on(place.read()),
+        "tail" => runtime.block_on(place.tail()),
+        other => bail!("there is nothing to do called `{other}`"),
+    }
+}
+
+struct Place {
+    log: SessionLog,
+    dir: PathBuf,
+    id: SessionId,
+}
+
+impl Place {
+    async fn make(&self, events: u64, bytes: u64) -> Result<()> {
+        let story = Story::new(self.id.clone());
+        let mut writer = self.log.open_writer(&self.id, OpenLog::New).await?.writer;
+        let mut plain = File::create(self.dir.join("plain.jsonl"))?;
+        let (mut seq, mut written) = (1, 0);
+        while seq <= events && written < bytes {
+            let batch: Vec<_> = (seq..seq + BATCH.min(events - seq + 1)).map(|seq| story.event(seq)).collect();
+            let began = Instant::now();
+            let mut lines = Vec::with_capacity(batch.len());
+            for event in &batch {
+                let line = serde_json::to_string(event)?;
+                writer.append(event, &line).await?;
+                lines.push(line);
+            }
+            let appending = began.elapsed();
+            lines.iter_mut().for_each(|line| line.push('\n'));
+            let began = Instant::now();
+            for line in &lines {
+                plain.write_all(line.as_bytes())?;
+            }
+            println!("{} {}", ms(appending), ms(began.elapsed()));
+            seq += batch.len() as u64;
+            written += lines.iter().map(|line| line.len() as u64).sum::<u64>();
+        }
+        writer.sync().await?;
+        drop(plain);
+        Ok(std::fs::remove_file(self.dir.join("plain.jsonl"))?)
+    }
+
+    async fn resume(&self, events: u64) -> Result<Duration> {
+        let began = Instant::now();
+        let opened = self.log.open_writer(&self.id, OpenLog::Existing).await?;
+        let mut history = History::default();
+        let mut lines = self.log.skim(&self.id, 1, History::needs);
+        while let Some(line) = lines.next().await {
+            match line? {
+                Skimmed::Event(event) => history.apply(&event),
+                Skimmed::Passed { seq } => history.pass(seq),
+            }
+        }
+        let took = began.elapsed();
+        ensure!(history.last_seq() == events, "{} of {events} events were read", history.last_seq());
+        ensure!(opened.notices.is_empty(), "{:?}", opened.notices);
+        Ok(took)
+    }
+
+    /// The least that has to be done with the same bytes.
+    fn scan(&self, events: u64) -> Result<Duration> {
+        let began = Instant::now();
+        let mut file = File::open(self.log.log_path(&self.id))?;
+        let (mut buffer, mut lines) = (vec![0; 256 * 1024], 0_u64);
+        loop {
+            let read = file.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+        }
+        ensure!(lines == events, "{lines} of {events} lines were found");
+        Ok(began.elapsed())
+    }
+
+    async fn list(&self) -> Result<Duration> {
+        let began = Instant::now();
+        let heads: Vec<_> = self.log.list().collect().await;
+        let took = began.elapsed();
+        ensure!(!heads.is_empty() && heads.iter().all(Result::is_ok), "{heads:?}");
+        Ok(took)
+    }
+
+    async fn read(&self) -> Result<()> {
+        let mut events = self.log.read(&self.id, 1);
+        while let Some(event) = events.next().await {
+            event?;
+        }
+        Ok(())
+    }
+
+    async fn tail(&self) -> Result<()> {
+        let opened = self.log.open_writer(&self.id, OpenLog::Existing).await?;
+        ensure!(opened.notices.is_empty(), "{:?}", opened.notices);
+        let Some(head) = self.log.list().next().await else { bail!("there is no session") };
+        let events = self.log.read(&self.id, head?.events + 1 - LAST).count().await as u64;
+        ensure!(events == LAST, "{events} events were read");
+        Ok(())
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,143 @@
+//! `answer`: what a run waits for is answered, from anywhere, and the run goes on under the terms it was started with.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use futures_util::StreamExt;
+use windlass_core::ask::{About, Ask};
+use windlass_core::id::{AskId, SessionId};
+use windlass_core::open_run::Glance;
+use windlass_core::store::SessionStore;
+use windlass_core::workspace::{Files, Isolation};
+use windlass_host::config::Places;
+use windlass_host::session_log::SessionLog;
+
+use super::block_on;
+use crate::args::AnswerArgs;
+use crate::exit;
+use crate::failure::Failure;
+use crate::how::How;
+use crate::out::say;
+use crate::plan;
+use crate::safe::{json_line, message, one_line};
+use crate::session_run::{Desk, Opening, Which, ask_row, finish, prepare};
+use crate::view::ask::understand;
+use crate::view::style::first_line;
+use crate::view::text::describe;
+
+/// Sessions that are looked through.
+const MAX_SESSIONS: usize = 10_000;
+
+pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
+    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let store = SessionLog::new(places.sessions_dir());
+    let Some(id) = &args.ask else {
+        return block_on(list(&store, args));
+    };
+    let id: AskId = id.parse().map_err(|err: windlass_core::id::IdError| Failure::usage(err.to_string()))?;
+    let found = block_on(find(&store, &id))?;
+    let Some((session, glance, ask)) = found else {
+        return Err(Failure::usage(format!("there is no open ask `{id}`: it was answered, given up, or never asked"))
+            .hint("`windlass answer` without an id lists what waits"));
+    };
+    let Some(answer) = understand(&ask, &args.words.join(" ")) else {
+        return Err(Failure::usage(format!("`{}` is no answer to `{id}`", args.words.join(" "))).hint(expected(&ask)));
+    };
+    let workspace = PathBuf::from(&glance.workspace);
+    let how = How::from_log(glance.how.as_ref()).under(&args.agent, &args.limits, &workspace);
+    let ready = prepare(&how.agent, &how.limits)?;
+    let isolated = glance.open.as_ref().is_some_and(|open| open.isolated);
+    let opening = Opening {
+        agent: &how.agent,
+        limits: &how.limits,
+        output: &args.output,
+        which: Which::Named(session.to_string()),
+        isolation: if isolated { Isolation::Isolated } else { Isolation::InPlace },
+        contract: &how.contract,
+        kept: None,
+        only_land: false,
+    };
+    let format = args.output.format();
+    block_on(async {
+        let mut desk = Desk::open(ready, opening).await?;
+        let outcome = desk.answer_open(&ask, answer).await?;
+        Ok(finish(outcome.as_ref(), &desk.session, format))
+    })
+}
+
+/// How an ask is answered.
+fn expected(ask: &Ask) -> String {
+    match &ask.about {
+        About::Approval(approval) if approval.always.is_some() => {
+            format!("say `windlass answer {} yes`, `always`, or `no REASON`", ask.id)
+        }
+        About::Approval(_) => format!("say `windlass answer {} yes`, or `no REASON`", ask.id),
+        About::Landing(_) => format!("say `windlass answer {} yes` or `no`", ask.id),
+        About::Question(_) => format!("say it in words: `windlass answer {} WORDS`", ask.id),
+    }
+}
+
+/// What a session's log comes to, without its messages.
+pub(super) async fn glance(store: &SessionLog, id: &SessionId) -> Result<Glance, Failure> {
+    let mut glance = Glance::default();
+    let mut events = store.read(id, 1);
+    while let Some(event) = events.next().await {
+        glance.apply(&event?);
+    }
+    Ok(glance)
+}
+
+/// The session whose open ask this is. The newest are looked at first: who answers does so soon.
+async fn find(store: &SessionLog, id: &AskId) -> Result<Option<(SessionId, Glance, Ask)>, Failure> {
+    let mut heads = store.list().take(MAX_SESSIONS);
+    while let Some(head) = heads.next().await {
+        let Ok(head) = head else { continue };
+        // A damaged session does not hide the others.
+        let Ok(glance) = glance(store, &head.id).await else { continue };
+        if let Some(ask) = glance.asks.iter().find(|ask| ask.id == *id).cloned() {
+            return Ok(Some((head.id, glance, ask)));
+        }
+    }
+    Ok(None)
+}
+
+async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, Failure> {
+    let here = plan::open_workspace(args.agent.cd.as_deref(), None).ok().map(|root| root.root().to_path_buf());
+    let mut text = String::new();
+    let mut heads = store.list().take(MAX_SESSIONS);
+    while let Some(head) = heads.next().await {
+        let glance = match head {
+            Ok(head) if args.all || here.as_deref() == Some(Path::new(&head.workspace)) => {
+                glance(store, &head.id).await.map(|glance| (head, glance))
+            }
+            Ok(_) => continue,
+            Err(err) => Err(err.into()),
+        };
+        let (head, glance) = match glance {
+            Ok(found) => found,
+            Err(failure) => {
+                say!("warning: {}", message(&failure.message()));
+                continue;
+            }
+        };
+        for ask in &glance.asks {
+            text.push_str(&match args.output.json {
+                true => json_line(&ask_row(&head.id, ask)),
+                false => format!("{}  session {}  {}\n", ask.id, head.id, one_line(&in_short(ask))),
+            });
+        }
+    }
+    if text.is_empty() && !args.output.json {
+        say!("nothing waits for an answer{}", if args.all { "" } else { " in this workspace" });
+    }
+    Ok(exit::printed(&text))
+}
+
+/// What is asked, in one line.
+fn in_short(ask: &Ask) -> String {
+    match &ask.about {
+        About::Approval(approval) => format!("approve {}? ({})", describe(&approval.call), approval.rule),
+        About::Landing(landing) => format!("let {} paths land?", landing.paths.len()),
+        About::Question(question) => first_line(&question.text, 120),
+    }
+}

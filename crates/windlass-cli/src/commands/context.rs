@@ -1,0 +1,263 @@
+//! `context`: what fills the model's window in a session, and what a step costs with it. Counted from the log and from
+//! the layers as they are now; tokens are estimates, corrected by what the vendor reported.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use windlass_core::budget::{Estimator, Price, Usage};
+use windlass_core::context::{Compaction, is_words, reserve};
+use windlass_core::event::EventKind;
+use windlass_core::history::{Entry, History};
+use windlass_core::id::SessionId;
+use windlass_core::message::{Part, Role};
+use windlass_core::provider::ModelFacts;
+use windlass_core::store::SessionStore;
+use windlass_core::workspace::Files;
+use windlass_host::session_log::SessionLog;
+use windlass_host::workspace::Root;
+use windlass_providers::{VENDORS, models};
+
+use super::block_on;
+use crate::args::ContextArgs;
+use crate::failure::Failure;
+use crate::layers::{Inputs, Prompt};
+use crate::programs::all_tools;
+use crate::safe::{json_line, one_line};
+use crate::session_run::{newest, session_id};
+use crate::settings::Settings;
+use crate::{exit, plan, wire};
+
+/// How wide a bar is that stands for everything.
+const BAR: usize = 30;
+/// Messages that are held while a log is read, in bytes.
+const MAX_HELD: usize = 256 << 20;
+
+pub(super) fn run(args: &ContextArgs) -> Result<ExitCode, Failure> {
+    block_on(async {
+        let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+        let here = plan::open_workspace(args.cd.as_deref(), home.as_deref());
+        let here = match &args.session {
+            Some(_) => here.ok(),
+            None => Some(here?),
+        };
+        let settings = Settings::load(here.as_ref().map(Files::root))?;
+        let store = SessionLog::new(settings.places.sessions_dir());
+        let id = match (&args.session, &here) {
+            (Some(named), _) => session_id(named)?,
+            (None, Some(root)) => newest(&store, root).await?,
+            (None, None) => return Err(Failure::usage("name a session: `windlass sessions list` shows them")),
+        };
+        let read = Read::of(&store, &id).await?;
+        let view = View::of(&settings, read, args.cd.as_deref())?;
+        Ok(exit::printed(&if args.json { view.json(&id) } else { view.text(&id) }))
+    })
+}
+
+/// What a log says about the window.
+#[derive(Default)]
+struct Read {
+    history: History,
+    estimator: Estimator,
+    /// The last model call, and what it cost where that is known.
+    last: Option<(Usage, Option<u64>)>,
+    compactions: Vec<Compaction>,
+}
+
+impl Read {
+    async fn of(store: &SessionLog, id: &SessionId) -> Result<Self, Failure> {
+        let mut read = Self::default();
+        let mut sent = None;
+        let mut events = store.read(id, 1);
+        while let Some(event) = events.next().await {
+            let event = event?;
+            match &event.kind {
+                // What was sent is what was there before the answer; a summary has no answer in the log.
+                EventKind::Said { message } if message.role == Role::Assistant => sent = Some(read.history.held()),
+                EventKind::Spent { call, cost_micros, estimated, .. } => {
+                    if let Some(bytes) = sent.take() {
+                        read.last = Some((*call, *cost_micros));
+                        if !estimated {
+                            read.estimator.correct(bytes, call.total_input());
+                        }
+                    }
+                }
+                EventKind::Compacted { compaction } => {
+                    read.compactions.push(Compaction { summary: String::new(), ..compaction.clone() });
+                }
+                _ => {}
+            }
+            read.history.apply(&event);
+            read.history.bound(MAX_HELD);
+        }
+        Ok(read)
+    }
+}
+
+/// What fills the window, ready to be shown.
+struct View {
+    rows: Vec<(String, usize)>,
+    read: Read,
+    model: String,
+    facts: ModelFacts,
+}
+
+impl View {
+    fn of(settings: &Settings, read: Read, cd: Option<&Path>) -> Result<Self, Failure> {
+        let mut rows = Vec::new();
+        // The layers are those of the session's own workspace, where that is still there.
+        if let Ok(root) = Root::open(Path::new(read.history.workspace())) {
+            let redactor = wire::redactor(settings)?;
+            let (validators, isolated) = (&[], true);
+            let inputs = Inputs { settings, root: &root, cd, isolated, validators, redactor: redactor.as_ref() };
+            for layer in Prompt::of(&inputs).layers {
+                let what = layer.path.map_or_else(|| layer.kind.to_owned(), |path| format!("{} {path}", layer.kind));
+                rows.push((format!("system: {what}"), layer.text.len()));
+            }
+        }
+        let tools = all_tools(settings)?;
+        let described = tools.iter().map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
+        rows.push(("tools".into(), described.sum()));
+        rows.extend(messages(&read.history.entries()));
+        let model = read.history.model().unwrap_or_default().to_owned();
+        let mut facts = facts(settings, &model);
+        // What cost nothing is free, whatever the table knows.
+        facts.price = facts.price.or_else(|| (read.last?.1? == 0).then_some(Price::FREE));
+        Ok(Self { rows, read, model, facts })
+    }
+
+    fn tokens(&self, bytes: usize) -> u64 {
+        self.read.estimator.tokens(bytes)
+    }
+
+    fn whole(&self) -> usize {
+        self.rows.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What the input of the next step costs, without and with a cache that has all of it.
+    fn step(&self) -> Option<(u64, u64)> {
+        let price: Price = self.facts.price?;
+        let input = self.tokens(self.whole());
+        let of = |usage: Usage| price.cost(usage);
+        Some((of(Usage { input, ..Usage::default() }), of(Usage { cache_read: input, ..Usage::default() })))
+    }
+
+    fn json(&self, id: &SessionId) -> String {
+        let whole = self.whole().max(1);
+        let row = |(what, bytes): &(String, usize)| {
+            let share = (*bytes as f64 / whole as f64 * 1_000.0).round() / 1_000.0;
+            json!({ "what": what, "bytes": bytes, "tokens": self.tokens(*bytes), "share": share })
+        };
+        let window = self.facts.context_window;
+        let last = self.read.last.map(|(usage, cost)| json!({ "usage": usage, "cost_micros": cost }));
+        json_line(&json!({
+            "session": id,
+            "model": self.model,
+            "window": window,
+            "reserve": window.map(reserve),
+            "bytes": self.whole(),
+            "tokens": self.tokens(self.whole()),
+            "rows": self.rows.iter().map(row).collect::<Vec<Value>>(),
+            "step": {
+                "uncached_micros": self.step().map(|(fresh, _)| fresh),
+                "cached_micros": self.step().map(|(_, cached)| cached),
+                "last": last,
+            },
+            "compactions": self.read.compactions,
+        }))
+    }
+
+    fn text(&self, id: &SessionId) -> String {
+        let whole = self.whole().max(1);
+        let mut text = format!("session {id}, model {}\n\n", one_line(&self.model));
+        let wide = self.rows.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0).min(48);
+        for (what, bytes) in &self.rows {
+            let share = *bytes as f64 / whole as f64;
+            let bar = "█".repeat((share * BAR as f64).round() as usize);
+            let what: String = one_line(what).chars().take(wide).collect();
+            let tokens = self.tokens(*bytes);
+            let line = format!("{what:<wide$} {tokens:>9} tokens {:>5.1} %  {bar}", share * 100.0);
+            text.push_str(&format!("{}\n", line.trim_end()));
+        }
+        let tokens = self.tokens(whole);
+        text.push_str(&format!("{:<wide$} {tokens:>9} tokens", "in all"));
+        text.push_str(&match self.facts.context_window {
+            Some(window) => {
+                let (free, used) = (reserve(window), tokens as f64 / window.max(1) as f64 * 100.0);
+                format!(" of {window} ({used:.1} %); room is made over {}\n", window - free)
+            }
+            None => "; the model's window is not known here\n".to_owned(),
+        });
+        text.push_str(&self.costs());
+        if let Some(last) = self.read.compactions.last() {
+            let why = last.by.map_or("older messages had to give way", |by| by.words());
+            let times = self.read.compactions.len();
+            text.push_str(&format!("room was made {times} times, the last time because {why}; left out then:\n"));
+            for row in &last.left_out {
+                text.push_str(&format!("  {} {} ({} bytes)\n", row.count, one_line(&row.what), row.bytes));
+            }
+            text.push_str("the log still has all of it: `windlass sessions show` shows it\n");
+        }
+        text
+    }
+
+    fn costs(&self) -> String {
+        let dollars = |micros: u64| format!("${:.4}", micros as f64 / 1e6);
+        let mut text = match self.step() {
+            Some((fresh, cached)) => format!(
+                "the input of the next step costs about {} without a cache, {} from it\n",
+                dollars(fresh),
+                dollars(cached)
+            ),
+            None => "the price of the model is not known here (`prices` in the configuration sets one)\n".to_owned(),
+        };
+        if let Some((usage, cost)) = self.read.last {
+            let input = usage.total_input();
+            let share = usage.cache_read as f64 / input.max(1) as f64 * 100.0;
+            text.push_str(&format!("the last step sent {input} tokens, {share:.0} % of them from the cache"));
+            text.push_str(&cost.map_or_else(|| "\n".to_owned(), |cost| format!(", for {}\n", dollars(cost))));
+        }
+        text
+    }
+}
+
+/// What the messages take, by kind; results by the tool that gave them.
+fn messages(entries: &[Entry]) -> Vec<(String, usize)> {
+    let mut rows: BTreeMap<(u8, String), usize> = BTreeMap::new();
+    let mut add = |order: u8, what: &str, bytes: usize| *rows.entry((order, what.to_owned())).or_default() += bytes;
+    for entry in entries {
+        match entry.role {
+            Role::User if entry.is_summary() => add(0, "summary", entry.bytes()),
+            Role::User if is_words(entry) => add(1, "your messages", entry.bytes()),
+            Role::User => add(4, "messages of the engine", entry.bytes()),
+            Role::Assistant => {
+                let calls: usize = entry.calls().map(|call| call.name.len() + call.args.to_string().len() + 32).sum();
+                add(2, "answers", entry.bytes().saturating_sub(calls));
+                if calls > 0 {
+                    add(3, "calls", calls);
+                }
+            }
+            Role::Tool => {
+                for part in &entry.parts {
+                    if let Part::Result(result) = part {
+                        add(5, &format!("results of {}", result.name), result.text.len() + 32);
+                    }
+                }
+            }
+        }
+    }
+    rows.into_iter().map(|((_, what), bytes)| (what, bytes)).collect()
+}
+
+/// What is known of a session's model; its vendor is the one of the settings, else any that has a model of that name.
+fn facts(settings: &Settings, model: &str) -> ModelFacts {
+    let named = settings.layers.text("provider");
+    let vendors = VENDORS.iter().map(|vendor| vendor.id);
+    let mut facts =
+        named.into_iter().chain(vendors).find_map(|vendor| models::lookup(vendor, model)).unwrap_or_default();
+    facts.price = wire::price(settings, model).or(facts.price);
+    facts.context_window = wire::window(settings, model).or(facts.context_window);
+    facts
+}

@@ -1,0 +1,28 @@
+//! `fork`: a new session that begins as a copy of another.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use windlass_core::runtime::RunMode;
+
+use super::block_on;
+use crate::args::ForkArgs;
+use crate::exit;
+use crate::failure::Failure;
+use crate::out::say;
+use crate::safe::json_line;
+use crate::session_run::session_id;
+use crate::wire;
+
+pub(super) fn run(args: &ForkArgs) -> Result<ExitCode, Failure> {
+    let from = session_id(&args.session)?;
+    let engine = wire::bystander()?;
+    let session = block_on(async { Ok(engine.fork(&from, args.at, RunMode::Full).await?) })?;
+    let id = session.id();
+    if args.json {
+        let at = session.look(|history| history.last_seq() - 1);
+        return Ok(exit::printed(&json_line(&json!({ "session": id, "from": from, "at": at }))));
+    }
+    say!("`windlass resume {id}` goes on with it; {from} stays as it is");
+    Ok(exit::printed(&format!("{id}\n")))
+}

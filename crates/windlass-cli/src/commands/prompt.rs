@@ -1,0 +1,88 @@
+//! `prompt`: what the model is told before the first message, as it would be sent, and what it is made of.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::json;
+use windlass_core::budget::Estimator;
+use windlass_core::workspace::Files;
+use windlass_host::instructions::Whose;
+
+use crate::args::{ContractArgs, LimitArgs, PromptArgs};
+use crate::failure::Failure;
+use crate::layers::{Inputs, Prompt};
+use crate::programs::{all_tools, names};
+use crate::safe::{json_line, one_line, plain};
+use crate::settings::Settings;
+use crate::{contract, exit, plan, wire};
+
+pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = Arc::new(plan::open_workspace(args.cd.as_deref(), home.as_deref())?);
+    let mut settings = Settings::load(Some(root.root()))?;
+    settings.add_flags(&args.agent(), &LimitArgs::default())?;
+    let isolated = !args.in_place;
+    let redactor = wire::redactor(&settings)?;
+    let checks = ContractArgs { validate: args.validate.clone(), ..ContractArgs::default() };
+    let validators = contract::validators(&settings, &checks, &root, || Ok(redactor.clone()), isolated)?;
+    let inputs = Inputs {
+        settings: &settings,
+        root: &root,
+        cd: args.cd.as_deref(),
+        isolated,
+        validators: &validators,
+        redactor: redactor.as_ref(),
+    };
+    let prompt = Prompt::of(&inputs);
+    let whole = format!("{}{}", prompt.system(), prompt.instructions.opening);
+    match (args.layers, args.json) {
+        (false, false) => Ok(exit::printed(&plain(&whole))),
+        (false, true) => Ok(exit::printed(&json_line(&json!({ "system": whole })))),
+        (true, as_json) => Ok(exit::printed(&rows(&prompt, &settings, as_json)?)),
+    }
+}
+
+/// Every layer, and what was left out.
+fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, Failure> {
+    let tokens = |bytes: usize| Estimator::default().tokens(bytes);
+    let mut rows: Vec<(&str, String, usize)> = Vec::new();
+    for layer in &prompt.layers {
+        rows.push((layer.kind, layer.path.clone().unwrap_or_default(), layer.text.len()));
+    }
+    if !prompt.instructions.opening.is_empty() {
+        rows.push(("opening", String::new(), prompt.instructions.opening.len()));
+    }
+    let mut tools = all_tools(settings)?;
+    let gate = settings.gate(windlass_core::gate::Mode::Ask, &names(&tools))?;
+    tools.retain(|tool| !gate.hides(&tool.spec().name));
+    let described = tools.iter().map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
+    rows.push(("tools", format!("{} tools", tools.len()), described.sum()));
+    let whose = |whose: Whose| match whose {
+        Whose::Managed => "managed",
+        Whose::User => "user",
+        Whose::Project => "project",
+    };
+    let mut text = String::new();
+    if as_json {
+        for (kind, path, bytes) in &rows {
+            let path = Some(path).filter(|path| !path.is_empty());
+            text.push_str(&json_line(
+                &json!({ "layer": kind, "file": path, "bytes": bytes, "tokens": tokens(*bytes) }),
+            ));
+        }
+        for skipped in &prompt.skipped {
+            let row = json!({ "layer": whose(skipped.whose), "file": skipped.path, "skipped": skipped.why });
+            text.push_str(&json_line(&row));
+        }
+        return Ok(text);
+    }
+    for (kind, path, bytes) in &rows {
+        let line = format!("{kind:<12} {bytes:>8} bytes  about {:>6} tokens  {}", tokens(*bytes), one_line(path));
+        text.push_str(&format!("{}\n", line.trim_end()));
+    }
+    for skipped in &prompt.skipped {
+        let (path, why) = (one_line(&skipped.path), one_line(&skipped.why));
+        text.push_str(&format!("left out     {path} ({}): {why}\n", whose(skipped.whose)));
+    }
+    Ok(text)
+}

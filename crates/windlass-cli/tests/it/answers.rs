@@ -1,0 +1,151 @@
+//! Asks that outlive their process: answered from elsewhere, once, for exactly what was asked.
+
+use serde_json::Value;
+
+use crate::place::{Place, id_of};
+
+/// Reads, writes what needs approval, asks, and says what it heard.
+const THREE: &str = r#"
+follow = "history"
+[[step]]
+calls = [
+  { name = "read_file", args = { path = "a.txt" } },
+  { name = "write_file", args = { path = "b.txt", content = "written\n" } },
+  { name = "ask_user", args = { question = "red or blue?", options = ["red", "blue"] } },
+]
+[[step]]
+expect = "blue"
+text = "blue it is"
+"#;
+
+fn ask_of(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().unwrap_or_default()).unwrap_or_else(|err| panic!("{err}: {out}"))
+}
+
+fn count(place: &Place, kind: &str) -> usize {
+    place.log().iter().filter(|event| event["kind"] == kind).count()
+}
+
+#[test]
+fn a_run_goes_on_from_answer_to_answer_and_does_each_thing_once() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let output = place.play(THREE, &["--approval", "ask", "--max-steps", "7"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let ask = ask_of(&output.out);
+    assert_eq!(ask["about"]["is"], "approval");
+    assert_eq!(ask["session"], id_of(&place.sessions()[0]).as_str());
+    let id = ask["id"].as_str().unwrap();
+    assert!(output.err.contains(&format!("windlass answer {id}")), "{}", output.err);
+    assert!(place.run(&["answer"]).out.contains(id), "it is listed");
+
+    // What is no answer changes nothing.
+    for words in [&["maybe"][..], &[], &["yes", "and", "more"]] {
+        let output = place.run(&[&["answer", id], words].concat());
+        assert_eq!(output.code, 2, "{}", output.err);
+    }
+    assert_eq!(place.run(&["answer", "a9-12345678", "yes"]).code, 2);
+    assert_eq!(place.run(&["answer", "../x", "yes"]).code, 2);
+    assert_eq!(count(&place, "answered"), 0);
+
+    // No flag is said again: the run goes on under its own.
+    let output = place.run(&["answer", id, "yes"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    assert_eq!(place.read("b.txt"), "written\n");
+    let question = ask_of(&output.out);
+    assert_eq!(question["about"]["is"], "question");
+    let output = place.run(&["answer", question["id"].as_str().unwrap(), "2"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.out.contains("blue it is"), "{}", output.out);
+    for (kind, times) in [("run_started", 1), ("run_finished", 1), ("call_started", 3), ("call_finished", 3)] {
+        assert_eq!(count(&place, kind), times, "{kind}");
+    }
+    assert_eq!(place.log().last().unwrap()["limits"]["steps"], 7, "under the limits it was started with");
+    // Used up.
+    let output = place.run(&["answer", id, "yes"]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("there is no open ask"), "{}", output.err);
+}
+
+#[test]
+fn an_approval_counts_for_the_file_as_it_was() {
+    let place = Place::new();
+    place.write("b.txt", "before\n");
+    let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"after\\n\" } }]\n\
+                  [[step]]\nexpect = \"changed while it waited\"\ntext = \"I will look again\"\n";
+    let output = place.play(script, &["--approval", "ask"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
+    place.write("b.txt", "somebody else was here\n");
+    let output = place.run(&["answer", &id, "yes"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("b.txt"), "somebody else was here\n");
+}
+
+#[test]
+fn resuming_offers_what_is_open_and_a_prompt_gives_it_up() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    assert_eq!(place.play(THREE, &["--approval", "ask"]).code, 5);
+    let session = id_of(&place.sessions()[0]);
+    let output = place.run(&["resume"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let ask = ask_of(&output.out);
+    assert_eq!(ask["about"]["is"], "approval");
+    let script = place.script("[[step]]\nexpect = \"not run, because\"\ntext = \"then not\"\n");
+    let output = place.run(&["resume", &session, "--script", &script, "never mind"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.run(&["answer", ask["id"].as_str().unwrap(), "yes"]).code, 2);
+    assert!(!place.work().join("b.txt").exists());
+}
+
+#[test]
+fn a_landing_that_waits_is_let_through_or_not_by_the_answer() {
+    for (word, lands) in [("yes", true), ("no", false)] {
+        let place = Place::new();
+        place.write("a.txt", "one\n");
+        let script = place.script(
+            "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \".envrc\", content = \"export A=1\\n\" } }]\n[[step]]\ntext = \"done\"\n",
+        );
+        let output = place.run(&["run", "--script", &script, "--yes", "make it so"]);
+        assert_eq!(output.code, 5, "{}", output.err);
+        assert!(!place.work().join(".envrc").exists());
+        let ask = ask_of(&output.out);
+        assert_eq!(ask["about"]["is"], "landing");
+        let output = place.run(&["answer", ask["id"].as_str().unwrap(), word]);
+        assert_eq!(output.code, if lands { 0 } else { 1 }, "{}", output.err);
+        assert_eq!(place.work().join(".envrc").exists(), lands, "{}", output.err);
+        assert_eq!((count(&place, "run_finished"), count(&place, "asked")), (1, 1));
+        assert_eq!(count(&place, "kept"), if lands { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn always_is_remembered_also_when_it_is_said_later() {
+    let place = Place::new();
+    let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n";
+    let output = place.play(script, &["--approval", "ask"]);
+    let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(&["answer", &id, "always"]).code, 0);
+    let again = script.replace("\"x\"", "\"y\"");
+    let output = place.play(&again, &["--approval", "ask"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+}
+
+#[test]
+fn a_fork_goes_on_beside_the_session_it_was_made_of() {
+    let place = Place::new();
+    assert_eq!(place.play("[[step]]\ntext = \"the first answer\"\n", &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let before = place.log();
+    let output = place.run(&["fork", &id]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let fork = output.out.trim().to_owned();
+    let script = place.script("[[step]]\nexpect = \"the first answer\"\ntext = \"and more\"\n");
+    assert_eq!(place.run(&["resume", &fork, "--script", &script, "go on"]).code, 0);
+    assert_eq!(place.log_of(&id), before);
+    let output = place.run(&["fork", &id, "--at", "999"]);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("cannot be forked at event 999"), "{}", output.err);
+    assert_eq!(place.run(&["fork", "../x"]).code, 2);
+}

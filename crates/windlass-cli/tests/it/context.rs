@@ -1,0 +1,195 @@
+//! What the model is told and what fills its window: layers, files on the way, changes between runs, `context`.
+
+use serde_json::Value;
+
+use crate::place::{HELLO, Place, id_of};
+use crate::wire::{events, serve};
+
+fn rows(out: &str) -> Vec<Value> {
+    out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A workspace with instruction files of every kind.
+fn place() -> Place {
+    let place = Place::new();
+    std::fs::create_dir_all(place.work().join(".git")).unwrap();
+    place.write(".git/HEAD", "ref: refs/heads/topic/one\n");
+    place.write("AGENTS.md", "root words\n");
+    place.write("CLAUDE.md", "other words\n");
+    place.write("sub/deep/GEMINI.md", "deep words, and a key sk-ant-REDACTME\n");
+    place.write("sub/.cursorrules", "\u{1}");
+    std::fs::write(place.work().join("sub/.cursorrules"), [0xff, 0xfe]).unwrap();
+    let config = place.home().join(".config/windlass");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("AGENTS.md"), "user words\n").unwrap();
+    std::fs::write(config.join("config.toml"), "[profiles.strict]\ninstructions = \"profile words\"\n").unwrap();
+    place
+}
+
+#[test]
+fn every_layer_is_listed_with_its_size_and_what_was_left_out() {
+    let place = place();
+    let deep = place.work().join("sub/deep").display().to_string();
+    let output = place.run(&["prompt", "--layers", "--json", "-C", &deep, "--profile", "strict", "--validate", "true"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let rows = rows(&output.out);
+    let counted: Vec<(String, String)> = rows
+        .iter()
+        .filter(|row| row["skipped"].is_null())
+        .map(|row| (row["layer"].as_str().unwrap().to_owned(), row["file"].as_str().unwrap_or("").to_owned()))
+        .collect();
+    let user = place.home().join(".config/windlass/AGENTS.md").display().to_string();
+    let expect = [
+        ("windlass", ""),
+        ("user", user.as_str()),
+        ("project", "AGENTS.md"),
+        ("project", "sub/deep/GEMINI.md"),
+        ("profile", ""),
+        ("environment", ""),
+        ("opening", ""),
+    ];
+    for (at, (layer, file)) in expect.iter().enumerate() {
+        assert_eq!((counted[at].0.as_str(), counted[at].1.as_str()), (*layer, *file));
+    }
+    assert_eq!(counted[7].0, "tools");
+    assert!(rows.iter().filter(|row| row["skipped"].is_null()).all(|row| row["tokens"].as_u64() > Some(0)));
+    let skipped: Vec<(&str, &str)> =
+        rows.iter().filter_map(|row| Some((row["file"].as_str()?, row["skipped"].as_str()?))).collect();
+    assert_eq!(skipped, [("sub/.cursorrules", "it is not UTF-8 text"), ("CLAUDE.md", "AGENTS.md counts instead")]);
+    let text = place.run(&["prompt", "--layers", "-C", &deep]).out;
+    assert!(
+        text.contains("about") && text.contains("left out     CLAUDE.md (project): AGENTS.md counts instead"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_prompt_is_what_is_sent_and_the_nearest_words_come_last() {
+    let place = place();
+    let answer = events(&[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":20,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"ok"}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#,
+        r#"{"type":"message_stop"}"#,
+    ]);
+    let (url, server) = serve(vec![answer]);
+    let deep = place.work().join("sub/deep").display().to_string();
+    let args = ["run", "--in-place", "-m", "anthropic/some-model", "--base-url", &url, "-C", &deep, "hello"];
+    let mut command = place.command(&args);
+    command.env("ANTHROPIC_API_KEY", "sk-ant-REDACTME");
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 0, "{}", output.err);
+    let asked = server.join().unwrap().remove(0);
+    let body: Value = serde_json::from_str(asked.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let sent = body["system"][0]["text"].as_str().unwrap();
+    let mut command = place.command(&["prompt", "--in-place", "-C", &deep]);
+    command.env("ANTHROPIC_API_KEY", "sk-ant-REDACTME");
+    assert_eq!(place.run_with(command, "").out, sent);
+    let at = |what: &str| sent.find(what).unwrap_or_else(|| panic!("{what} is not in {sent}"));
+    assert!(at("user words") < at("root words") && at("root words") < at("deep words"));
+    assert!(at("the later one counts") < at("user words"));
+    assert!(at("branch was `topic/one`") > at("deep words"));
+    at("The user was in `sub/deep/`");
+    assert!(!sent.contains("REDACTME") && !sent.contains("other words"), "{sent}");
+}
+
+#[test]
+fn a_changed_file_counts_from_the_next_run_on_and_is_said() {
+    let place = place();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let script = place.script(HELLO);
+    assert_eq!(place.run(&["resume", "--script", &script, &id, "again"]).code, 0);
+    let instructed = |place: &Place| place.log().iter().filter(|event| event["kind"] == "instructed").count();
+    assert_eq!(instructed(&place), 1, "nothing changed");
+    place.write("AGENTS.md", "new root words\n");
+    let output = place.run(&["resume", "--script", &script, &id, "once more"]);
+    assert_eq!(output.code, 0);
+    assert!(
+        output.err.contains("instructions changed") && output.err.contains("AGENTS.md was changed"),
+        "{}",
+        output.err
+    );
+    assert_eq!(instructed(&place), 2);
+}
+
+#[test]
+fn a_directory_on_the_way_tells_its_instructions_once() {
+    let place = place();
+    place.write("lib/AGENTS.md", "words for lib");
+    place.write("lib/a.txt", "one\n");
+    place.write("lib/b.txt", "two\n");
+    let script = r#"
+[[step]]
+calls = [{ name = "read_file", args = { path = "lib/a.txt" } }]
+[[step]]
+expect_new = ["words for lib", "from lib/AGENTS.md"]
+calls = [{ name = "read_file", args = { path = "lib/b.txt" } }, { name = "read_file", args = { path = "AGENTS.md" } }]
+[[step]]
+text = "done"
+"#;
+    let output = place.play(script, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let told = |place: &Place| {
+        let said =
+            place.log().into_iter().filter(|event| event["kind"] == "said" && event["message"]["origin"] == "engine");
+        said.map(|event| event["message"]["parts"][0]["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&place).len(), 1, "{:?}", told(&place));
+    let id = id_of(&place.sessions()[0]);
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"read_file\", args = { path = \"lib/a.txt\" } }]\n[[step]]\ntext = \"x\"\n",
+    );
+    assert_eq!(place.run(&["resume", "--script", &script, &id, "again"]).code, 0);
+    assert_eq!(told(&place).len(), 1, "the model still has it");
+}
+
+#[test]
+fn a_small_window_is_enough_for_a_long_run_and_what_gave_way_is_shown() {
+    let place = place();
+    let config = place.home().join(".config/windlass/config.toml");
+    std::fs::write(config, "[models.scripted]\ncontext_window = 40000\n").unwrap();
+    let mut script = String::new();
+    for n in 0..24 {
+        place.write(&format!("f{n}.txt"), &format!("file {n} {}\n", "some words ".repeat(600)));
+        script.push_str(&format!("[[step]]\ncalls = [{{ name = \"read_file\", args = {{ path = \"f{n}.txt\" }} }}]\n"));
+    }
+    // A request for a summary takes a step of the script; what is no summary is told by the log alone.
+    script.push_str(&"[[step]]\ntext = \"all read\"\n".repeat(8));
+    let output = place.play(&script, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.err.contains("the log still has it"), "{}", output.err);
+    let made: Vec<Value> = place.log().into_iter().filter(|event| event["kind"] == "compacted").collect();
+    assert!(!made.is_empty() && made.iter().all(|event| event["by"] == "window"));
+    let id = id_of(&place.sessions()[0]);
+    assert!(place.run(&["sessions", "show", &id]).out.contains("the model goes on"));
+    let view: Value = serde_json::from_str(&place.run(&["context", "--json"]).out).unwrap();
+    assert_eq!((view["window"].as_u64(), view["reserve"].as_u64()), (Some(40_000), Some(16_000)));
+    assert!(view["tokens"].as_u64() < Some(40_000) && !view["compactions"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn context_shows_what_fills_the_window() {
+    let place = place();
+    place.write("a.txt", &"some words\n".repeat(200));
+    let script =
+        "[[step]]\ncalls = [{ name = \"read_file\", args = { path = \"a.txt\" } }]\n[[step]]\ntext = \"done\"\n";
+    assert_eq!(place.play(script, &[]).code, 0);
+    let output = place.run(&["context", "--json"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let view: Value = serde_json::from_str(&output.out).unwrap();
+    let row = |what: &str| view["rows"].as_array().unwrap().iter().find(|row| row["what"] == what).cloned().unwrap();
+    for what in ["system: windlass", "system: project AGENTS.md", "tools", "your messages", "answers", "calls"] {
+        assert!(row(what)["tokens"].as_u64() > Some(0), "{what}");
+    }
+    assert!(row("results of read_file")["bytes"].as_u64() > Some(2_000));
+    let shares: f64 = view["rows"].as_array().unwrap().iter().map(|row| row["share"].as_f64().unwrap()).sum();
+    assert!((0.97..1.03).contains(&shares), "{shares}");
+    let id = id_of(&place.sessions()[0]);
+    let text = place.run(&["context", &id]).out;
+    for piece in ["results of read_file", "█", "in all", "the last step sent"] {
+        assert!(text.contains(piece), "{piece}: {text}");
+    }
+    assert_eq!(place.run(&["context", "nothing-there"]).code, 2);
+}

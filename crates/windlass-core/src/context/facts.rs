@@ -1,0 +1,169 @@
+//! What the log says was done, for the summary that stands for it: files, commands, checks, ends of runs. Computed, never
+//! told by a model. Every list has a bound; what is over it is counted.
+
+use std::collections::VecDeque;
+
+use crate::context::Instruction;
+use crate::event::{Event, EventKind};
+use crate::id::CallId;
+use crate::message::Role;
+use crate::validator::Judgement;
+use crate::workspace::ProcessEnd;
+
+/// Files that are named; the oldest give way.
+const MAX_FILES: usize = 200;
+/// Commands, checks and runs that are named.
+const MAX_ROWS: usize = 30;
+/// Bytes of a command or a prompt that are named.
+const MAX_LINE: usize = 200;
+/// Bytes of the last answer.
+const MAX_ANSWER: usize = 2_000;
+/// Calls that may be open at a time; more are not followed.
+const MAX_OPEN: usize = 256;
+
+/// What was done in a session.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Facts {
+    /// Files that were changed, the last one last.
+    pub changed: VecDeque<Changed>,
+    /// Files that calls named without changing them, the last one last.
+    pub looked_at: VecDeque<String>,
+    /// Files that are not in these lists any more.
+    pub more_files: u64,
+    /// The last commands.
+    pub commands: VecDeque<Ran>,
+    /// The last verdict of each check.
+    pub checks: VecDeque<(String, Judgement)>,
+    /// The last runs: how the prompt began, and how it ended.
+    pub runs: VecDeque<(String, String)>,
+    /// Steps so far.
+    pub steps: u64,
+    /// The beginning of the model's last words.
+    pub answer: String,
+    /// The session's notes.
+    pub notes: String,
+    /// The instruction files the model was given, and the facts of the opening; `None` before it was told any.
+    pub instructed: Option<(Vec<Instruction>, String)>,
+    /// Calls that have not ended, with what they name.
+    pub(crate) open: VecDeque<(CallId, String)>,
+}
+
+/// A file that was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Which.
+    pub path: String,
+    /// Lines added, by all changes together.
+    pub added: u64,
+    /// Lines removed.
+    pub removed: u64,
+}
+
+/// A command that ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// The beginning of its line.
+    pub command: String,
+    /// How it ended; `None` when that is not known.
+    pub end: Option<ProcessEnd>,
+    call: CallId,
+}
+
+impl Facts {
+    /// Takes one durable event.
+    pub fn apply(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::RunStarted { prompt, .. } => {
+                let begun = (line(&prompt.text(), MAX_LINE), "not ended".to_owned());
+                push(&mut self.runs, MAX_ROWS, begun);
+            }
+            EventKind::RunFinished { outcome, .. } => {
+                if let Some(run) = self.runs.back_mut() {
+                    run.1 = outcome.word().to_owned();
+                }
+                self.open.clear();
+            }
+            EventKind::Said { message } if message.role == Role::Assistant => {
+                self.steps += 1;
+                let text = message.text();
+                if !text.trim().is_empty() {
+                    self.answer = clip(text.trim(), MAX_ANSWER);
+                }
+            }
+            EventKind::CallStarted { call, .. } => {
+                let named = call.args.get("path").and_then(|path| path.as_str());
+                if let Some(path) = named.filter(|path| !path.is_empty() && path.len() <= 4_096) {
+                    push(&mut self.open, MAX_OPEN, (call.id.clone(), path.to_owned()));
+                }
+            }
+            EventKind::CallFinished { result, .. } => {
+                let at = self.open.iter().position(|(id, _)| *id == result.id);
+                if let Some((_, path)) = at.and_then(|at| self.open.remove(at))
+                    && result.error.is_none()
+                {
+                    self.saw(path);
+                }
+            }
+            EventKind::FileChanged { change, .. } => {
+                self.touched(&change.path, u64::from(change.added), u64::from(change.removed));
+            }
+            EventKind::CommandStarted { call, command } => {
+                let ran = Ran { command: line(command, MAX_LINE), end: None, call: call.clone() };
+                push(&mut self.commands, MAX_ROWS, ran);
+            }
+            EventKind::CommandFinished { call, end, .. } => {
+                if let Some(ran) = self.commands.iter_mut().rev().find(|ran| ran.call == *call) {
+                    ran.end = Some(*end);
+                }
+            }
+            EventKind::Validated { validator, report, .. } => {
+                self.checks.retain(|(name, _)| name != validator);
+                push(&mut self.checks, MAX_ROWS, (validator.clone(), report.judgement));
+            }
+            EventKind::Noted { text } => self.notes.clone_from(text),
+            EventKind::Instructed { files, opening } => self.instructed = Some((files.clone(), opening.clone())),
+            _ => {}
+        }
+    }
+
+    fn saw(&mut self, path: String) {
+        if self.changed.iter().any(|changed| changed.path == path) {
+            return;
+        }
+        self.looked_at.retain(|known| *known != path);
+        self.more_files += u64::from(push(&mut self.looked_at, MAX_FILES, path));
+    }
+
+    fn touched(&mut self, path: &str, added: u64, removed: u64) {
+        self.looked_at.retain(|known| known != path);
+        let at = self.changed.iter().position(|changed| changed.path == path);
+        let before = at.and_then(|at| self.changed.remove(at));
+        let (more, less) = before.map_or((0, 0), |before| (before.added, before.removed));
+        let changed = Changed { path: path.to_owned(), added: added + more, removed: removed + less };
+        self.more_files += u64::from(push(&mut self.changed, MAX_FILES, changed));
+    }
+}
+
+/// Adds one; says whether the oldest had to give way.
+fn push<T>(to: &mut VecDeque<T>, most: usize, one: T) -> bool {
+    let full = to.len() >= most;
+    if full {
+        to.pop_front();
+    }
+    to.push_back(one);
+    full
+}
+
+/// The first line, of at most so many bytes.
+fn line(text: &str, most: usize) -> String {
+    let first = text.trim().lines().next().unwrap_or_default();
+    if first.len() < text.trim().len() { clip(&format!("{first} …"), most) } else { clip(first, most) }
+}
+
+/// At most so many bytes.
+pub(super) fn clip(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{} …", &text[..text.floor_char_boundary(most)])
+}

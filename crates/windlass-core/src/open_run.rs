@@ -1,0 +1,217 @@
+//! What the log says of a run that has not ended, and of prompts that wait: what somebody who goes on later has to know.
+//! Folds of the log like everything else; nothing here is saved elsewhere.
+
+use serde_json::Value;
+
+use crate::ask::Ask;
+use crate::event::{Event, EventKind};
+use crate::id::RunId;
+use crate::message::{Message, Origin};
+use crate::outcome::Outcome;
+
+/// A run that has not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenRun {
+    /// Which.
+    pub id: RunId,
+    /// What was asked.
+    pub prompt: Message,
+    /// How it was asked for.
+    pub how: Option<Value>,
+    /// The try it is in, from 1; none before the first.
+    pub iteration: u32,
+    /// The runtime is done with that try; what follows is judging and landing.
+    pub tried: bool,
+    /// It works on a copy.
+    pub isolated: bool,
+    /// The name of the copy.
+    pub copy: Option<String>,
+}
+
+impl OpenRun {
+    /// A run that just began.
+    #[must_use]
+    pub fn new(id: RunId, prompt: Message, how: Option<Value>) -> Self {
+        Self { id, prompt, how, iteration: 0, tried: false, isolated: false, copy: None }
+    }
+
+    /// Takes one more event of the run in.
+    pub fn apply(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::TransactionOpened { terms, name } => {
+                self.isolated = terms.strategy != "in_place";
+                self.copy.clone_from(name);
+            }
+            EventKind::Kept { name } => self.copy = Some(name.clone()),
+            EventKind::IterationStarted { iteration, .. } => {
+                self.iteration = *iteration;
+                self.tried = false;
+            }
+            EventKind::IterationFinished { .. } => self.tried = true,
+            _ => {}
+        }
+    }
+}
+
+/// A prompt that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiting {
+    /// The event that told of it.
+    pub seq: u64,
+    /// The prompt.
+    pub prompt: Message,
+    /// It is meant for the run that is going.
+    pub steer: bool,
+}
+
+/// Prompts that wait, in the order they came.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Queue(Vec<Waiting>);
+
+impl Queue {
+    /// Takes one more event in. Who is told to end everything does not want what waits either.
+    pub fn apply(&mut self, seq: u64, kind: &EventKind) {
+        match kind {
+            EventKind::Queued { prompt, steer } => {
+                self.0.push(Waiting { seq, prompt: prompt.clone(), steer: *steer });
+            }
+            EventKind::RunStarted { prompt, .. } => self.take(prompt),
+            EventKind::Said { message } if message.origin == Origin::Person => self.take(message),
+            EventKind::RunFinished { outcome: Outcome::Cancelled, .. } | EventKind::Forked { .. } => self.0.clear(),
+            _ => {}
+        }
+    }
+
+    /// What was said does not wait any more: the first that says the same.
+    fn take(&mut self, said: &Message) {
+        if let Some(at) = self.0.iter().position(|waiting| waiting.prompt == *said) {
+            self.0.remove(at);
+        }
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn all(&self) -> &[Waiting] {
+        &self.0
+    }
+
+    /// The first that is meant for the run that is going.
+    #[must_use]
+    pub fn first_steering(&self) -> Option<&Message> {
+        self.0.iter().find(|waiting| waiting.steer).map(|waiting| &waiting.prompt)
+    }
+
+    /// The first of all: what the next run is to do. What was meant for a run that is over comes with the rest.
+    #[must_use]
+    pub fn first(&self) -> Option<&Message> {
+        self.0.first().map(|waiting| &waiting.prompt)
+    }
+}
+
+/// What a list and whoever goes on has to know of a session, without its messages: a fold that takes little memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Glance {
+    /// Where it works.
+    pub workspace: String,
+    /// The model in use.
+    pub model: Option<String>,
+    /// How its last run was asked for.
+    pub how: Option<Value>,
+    /// The run that has not ended.
+    pub open: Option<OpenRun>,
+    /// What waits for a person.
+    pub asks: Vec<Ask>,
+    /// Prompts that wait.
+    pub queue: Queue,
+    /// The last event.
+    pub last_seq: u64,
+}
+
+impl Glance {
+    /// Takes one more event in.
+    pub fn apply(&mut self, event: &Event) {
+        let Some(seq) = event.order.seq() else { return };
+        self.last_seq = seq;
+        self.queue.apply(seq, &event.kind);
+        if let Some(open) = &mut self.open {
+            open.apply(&event.kind);
+        }
+        match &event.kind {
+            EventKind::SessionOpened { workspace, model, .. } => {
+                self.workspace.clone_from(workspace);
+                self.model.clone_from(model);
+            }
+            EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
+            EventKind::RunStarted { prompt, how } => {
+                self.how.clone_from(how);
+                self.asks.clear();
+                self.open = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), how.clone()));
+            }
+            EventKind::RunFinished { .. } => {
+                self.open = None;
+                self.asks.clear();
+            }
+            EventKind::Asked { ask } => self.asks.push(ask.clone()),
+            EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
+            EventKind::Forked { .. } => self.asks.clear(),
+            _ => {}
+        }
+    }
+
+    /// What it is doing, in a word, when nobody writes it: `waiting` for an answer, `interrupted`, or `idle`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match (&self.open, self.asks.is_empty()) {
+            (None, _) => "idle",
+            (Some(_), false) => "waiting",
+            (Some(_), true) => "interrupted",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Spent;
+
+    fn queued(text: &str, steer: bool) -> EventKind {
+        EventKind::Queued { prompt: Message::user(text), steer }
+    }
+
+    fn finished(outcome: Outcome) -> EventKind {
+        EventKind::RunFinished {
+            outcome,
+            files: vec![],
+            totals: Spent::default(),
+            ms: 0,
+            evidence: vec![],
+            judge_changed: vec![],
+            limits: None,
+            transaction: None,
+            output: None,
+        }
+    }
+
+    #[track_caller]
+    fn check(kinds: &[EventKind], waits: &[&str]) {
+        let mut queue = Queue::default();
+        for (seq, kind) in (1..).zip(kinds) {
+            queue.apply(seq, kind);
+        }
+        let texts: Vec<String> = queue.all().iter().map(|waiting| waiting.prompt.text()).collect();
+        assert_eq!(texts, waits);
+    }
+
+    #[test]
+    fn what_waits_goes_in_order_and_a_cancel_empties_it() {
+        let start = |text: &str| EventKind::RunStarted { prompt: Message::user(text), how: None };
+        let steered = EventKind::Said { message: Message::user("left") };
+        let model = EventKind::Said { message: Message::assistant("left") };
+        check(&[queued("a", false), queued("b", false), start("a")], &["b"]);
+        check(&[queued("a", false), start("a"), queued("a", false)], &["a"]);
+        check(&[queued("left", true), model, queued("b", false)], &["left", "b"]);
+        check(&[queued("b", false), queued("left", true), steered], &["b"]);
+        check(&[queued("a", false), finished(Outcome::Completed)], &["a"]);
+        check(&[queued("a", false), queued("b", true), finished(Outcome::Cancelled)], &[]);
+    }
+}

@@ -1,0 +1,101 @@
+//! Asks and answers of a call that began in another process: they are used, once, and nobody is asked again.
+//! And what is at the paths of a call, by content, so that an answer counts for exactly what was asked about.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use windlass_core::ask::{About, Answer, Approval, Ask, Question};
+use windlass_core::history::OpenCall;
+use windlass_core::id::CallId;
+use windlass_core::image::Image;
+use windlass_core::tool::Touch;
+use windlass_core::workspace::{FileErrorKind, FileKind, Files};
+
+/// Larger files are told apart by their size and mode alone.
+const MAX_HASHED: u64 = 16 << 20;
+/// How many paths of one call are looked at.
+const MAX_FOUND: usize = 64;
+
+/// What is known of calls from before.
+#[derive(Default)]
+pub(crate) struct Earlier {
+    answers: Mutex<HashMap<CallId, VecDeque<(Ask, Answer)>>>,
+    /// Calls that were begun and only asked; they are taken up again, not begun again.
+    begun: Mutex<HashSet<CallId>>,
+}
+
+impl Earlier {
+    /// What the log says of calls that are gone on with.
+    pub(crate) fn of<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Self {
+        let this = Self::default();
+        for open in calls {
+            let id = open.call.id.clone();
+            if open.started {
+                lock(&this.begun).insert(id.clone());
+            }
+            if !open.answered.is_empty() {
+                lock(&this.answers).insert(id, open.answered.iter().cloned().collect());
+            }
+        }
+        this
+    }
+
+    /// Whether a call was begun before; true once.
+    pub(crate) fn begun(&self, call: &CallId) -> bool {
+        lock(&self.begun).remove(call)
+    }
+
+    /// The answer to the approval of a call, and what exactly was asked.
+    pub(crate) fn approval(&self, call: &CallId) -> Option<(Answer, Approval)> {
+        let mut answers = lock(&self.answers);
+        let known = answers.get_mut(call)?;
+        let at = known.iter().position(|(ask, _)| matches!(ask.about, About::Approval(_)))?;
+        match known.remove(at)? {
+            (Ask { about: About::Approval(approval), .. }, answer) => Some((answer, *approval)),
+            _ => None,
+        }
+    }
+
+    /// The answer to a question of a call, when the next one it asked was this.
+    pub(crate) fn answer(&self, call: &CallId, question: &Question) -> Option<Answer> {
+        let mut answers = lock(&self.answers);
+        let known = answers.get_mut(call)?;
+        known.pop_front_if(|(ask, _)| matches!(&ask.about, About::Question(asked) if asked == question)).map(|(_, a)| a)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is at each path inside the workspace that a call touches. Folders and what cannot be read are left out.
+pub(super) fn found(files: &dyn Files, touches: &[Touch]) -> Vec<(String, Image)> {
+    let mut all: Vec<(String, Image)> = Vec::new();
+    for touch in touches {
+        let (Touch::Read { path, inside: true } | Touch::Write { path, inside: true }) = touch else { continue };
+        if all.len() >= MAX_FOUND {
+            break;
+        }
+        if !all.iter().any(|(known, _)| known == path)
+            && let Some(image) = image(files, path)
+        {
+            all.push((path.clone(), image));
+        }
+    }
+    all
+}
+
+fn image(files: &dyn Files, path: &str) -> Option<Image> {
+    let stat = match files.stat(path) {
+        Ok(stat) => stat,
+        Err(err) => return (err.kind == FileErrorKind::NotFound).then_some(Image::Absent),
+    };
+    if stat.kind != FileKind::File {
+        return None;
+    }
+    let hash = match files.read(path, MAX_HASHED) {
+        Ok(bytes) => blake3::hash(&bytes).to_hex().to_string(),
+        Err(_) => String::new(),
+    };
+    Some(Image::File { hash, size: stat.size, mode: stat.mode })
+}

@@ -1,0 +1,59 @@
+//! What a request weighs, counted from what is new in it, and corrected by what the upstream reports.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use windlass_core::budget::{Estimator, Usage};
+use windlass_core::history::Entry;
+use windlass_core::id::CallId;
+use windlass_core::tool::ToolSet;
+
+/// What the descriptions of tools weigh.
+pub(crate) fn tool_bytes(tools: &ToolSet) -> usize {
+    tools.iter().map(|tool| tool.spec().description.len() + json_bytes(&tool.spec().schema) + 64).sum()
+}
+
+/// About how long a value is as JSON. Counted, not written: this is paid at every start.
+fn json_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| json_bytes(item) + 1).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(name, value)| name.len() + 4 + json_bytes(value)).sum::<usize>(),
+    }
+}
+
+/// Counts what a request weighs without walking the whole history at every step.
+pub(super) struct Meter {
+    pub(super) estimator: Estimator,
+    /// System prompt and tools.
+    pub(super) base: usize,
+    counted: usize,
+    bytes: usize,
+    /// Ids of all calls so far; vendors want them unique.
+    pub(super) calls: HashSet<CallId>,
+}
+
+impl Meter {
+    pub(super) fn new(base: usize) -> Self {
+        Self { estimator: Estimator::default(), base, counted: 0, bytes: 0, calls: HashSet::new() }
+    }
+
+    pub(super) fn bytes(&mut self, history: &[Entry]) -> usize {
+        for entry in &history[self.counted..] {
+            self.bytes += entry.bytes();
+            self.calls.extend(entry.calls().map(|call| call.id.clone()));
+        }
+        self.counted = history.len();
+        self.base + self.bytes
+    }
+
+    /// Room was made: what was counted is not what is there.
+    pub(super) fn recount(&mut self) {
+        (self.counted, self.bytes) = (0, 0);
+    }
+
+    pub(super) fn estimate(&self, input: usize, output: usize) -> Usage {
+        Usage { input: self.estimator.tokens(input), output: self.estimator.tokens(output), ..Usage::default() }
+    }
+}

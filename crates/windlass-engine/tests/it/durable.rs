@@ -1,0 +1,358 @@
+//! Nothing is lost: asks that are answered by another process, calls that were begun, prompts that wait, forks.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::event::{Event, EventKind};
+use windlass_core::gate::Mode;
+use windlass_core::history::unpaired;
+use windlass_core::id::{AskId, SessionId};
+use windlass_core::message::Message;
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::runtime::RunMode;
+use windlass_engine::testing::{call, says};
+use windlass_engine::{Delivery, EngineError, OnAsk, Open, Session};
+
+use crate::lab::{Diary, Lab, Ran, calls, standard_tools};
+
+/// A lab where every write asks and nobody is there, with a diary of what really ran.
+fn pausing(
+    answers: Vec<Vec<Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>>>,
+) -> (Lab, Diary) {
+    let diary = Diary::default();
+    let mut lab = Lab::new(answers);
+    lab.tools = standard_tools(&diary);
+    lab.gate.mode = Mode::Ask;
+    lab.options.yes = false;
+    lab.options.on_ask = OnAsk::Pause;
+    (lab, diary)
+}
+
+async fn reopen(lab: &Lab, id: &SessionId) -> Session {
+    lab.engine().open(Open::Resume(id.clone()), RunMode::Full).await.unwrap()
+}
+
+/// Answers the one open ask in a process of its own.
+async fn answer(lab: &Lab, id: &SessionId, answer: Answer) -> Ran {
+    let session = reopen(lab, id).await;
+    let pending = session.pending();
+    assert_eq!(pending.len(), 1, "{pending:?}");
+    let handle = session.answer(&pending[0].id, answer, lab.options.clone()).unwrap();
+    lab.watch(handle).await
+}
+
+fn log(lab: &Lab, id: &SessionId) -> Vec<Event> {
+    lab.store.lines(id).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn count(lab: &Lab, id: &SessionId, kind: &str) -> usize {
+    log(lab, id).iter().filter(|event| serde_json::to_value(event).unwrap()["kind"] == kind).count()
+}
+
+#[tokio::test]
+async fn each_call_of_a_step_runs_once_however_often_the_process_ends_between_ask_and_answer() {
+    let step = calls(&[
+        ("1", "look", json!({"path": "a"})),
+        ("2", "write", json!({"path": "b"})),
+        ("3", "ask", json!({"text": "red or blue?"})),
+    ]);
+    let (lab, diary) = pausing(vec![step, says("done")]);
+    let session = lab.open().await;
+    let id = session.id().clone();
+    let ran = lab.run_in(&session).await;
+    assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"));
+    drop(session);
+    let ran = answer(&lab, &id, Answer::Once).await;
+    assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"), "the model's own question comes next");
+    let ran = answer(&lab, &id, Answer::Text { text: "blue".into() }).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(*diary.lock().unwrap(), ["+look a", "-look a", "+write b", "-write b"]);
+    for (kind, times) in
+        [("call_started", 3), ("call_finished", 3), ("run_started", 1), ("run_finished", 1), ("asked", 2)]
+    {
+        assert_eq!(count(&lab, &id, kind), times, "{kind}");
+    }
+    let asked = format!("{:?}", lab.provider.asked().last());
+    assert!(asked.contains("blue") && asked.contains("written"), "{asked}");
+    let session = reopen(&lab, &id).await;
+    assert_eq!(session.look(|history| (unpaired(&history.entries()), history.total().steps)), (None, 2));
+}
+
+#[tokio::test]
+async fn an_answer_counts_once_and_only_for_what_is_open() {
+    let (lab, _) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("done")]);
+    let session = lab.open().await;
+    lab.run_in(&session).await;
+    let ask = session.pending().remove(0);
+    let other: AskId = "a9-ffffffff".parse().unwrap();
+    let wrong = session.answer(&other, Answer::Once, lab.options.clone()).err();
+    assert!(matches!(wrong, Some(EngineError::NoSuchAsk(_))), "{wrong:?}");
+    let wrong = session.answer(&ask.id, Answer::Text { text: "sure".into() }, lab.options.clone()).err();
+    assert!(matches!(wrong, Some(EngineError::Unfitting { .. })), "{wrong:?}");
+    let ran = lab.watch(session.answer(&ask.id, Answer::No { note: None }, lab.options.clone()).unwrap()).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert!(ran.results()[0].0.contains("a person said no"), "{:?}", ran.results());
+    let wrong = session.answer(&ask.id, Answer::Once, lab.options.clone()).err();
+    assert!(matches!(wrong, Some(EngineError::NoSuchAsk(_))), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_too_late_is_none() {
+    let (mut lab, diary) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("done")]);
+    lab.options.ask_expiry = Some(std::time::Duration::from_secs(60));
+    let session = lab.open().await;
+    lab.run_in(&session).await;
+    let ask = session.pending().remove(0);
+    lab.clock.advance(std::time::Duration::from_secs(61));
+    let ran = lab.watch(session.answer(&ask.id, Answer::Once, lab.options.clone()).unwrap()).await;
+    assert!(ran.results()[0].0.contains("nobody answered in time"), "{:?}", ran.results());
+    assert!(diary.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_new_prompt_abandons_what_is_open_and_every_call_has_a_result() {
+    let step = calls(&[("1", "write", json!({"path": "b"})), ("2", "write", json!({"path": "c"}))]);
+    let (lab, diary) = pausing(vec![step, says("then this")]);
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    let ask = session.pending().remove(0);
+    drop(session);
+    let session = reopen(&lab, &id).await;
+    let ran = lab.run_in(&session).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert!(diary.lock().unwrap().is_empty());
+    let abandoned = log(&lab, &id).into_iter().any(
+        |event| matches!(event.kind, EventKind::Answered { ask: id, answer: Answer::Abandoned, .. } if id == ask.id),
+    );
+    assert!(abandoned);
+    assert!(session.answer(&ask.id, Answer::Once, lab.options.clone()).is_err());
+}
+
+#[tokio::test]
+async fn limits_go_on_from_what_the_run_had_spent() {
+    let (mut lab, _) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("never asked for")]);
+    lab.options.budget.steps = Some(1);
+    let session = lab.open().await;
+    lab.run_in(&session).await;
+    let ask = session.pending().remove(0);
+    let ran = lab.watch(session.answer(&ask.id, Answer::Once, lab.options.clone()).unwrap()).await;
+    assert_eq!(*ran.outcome(), Outcome::MaxSteps);
+    // The next run has limits of its own, and the totals stay.
+    let ran = lab.run_in(&session).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(session.look(|history| history.total().steps), 2);
+}
+
+/// Cuts the log after the first event of a kind, as a process that died there leaves it.
+fn cut_after(lab: &Lab, id: &SessionId, kind: &str) {
+    let mut lines = lab.store.lines(id);
+    let at = lines.iter().position(|line| line.contains(&format!("\"kind\":\"{kind}\""))).unwrap();
+    lines.truncate(at + 1);
+    lab.store.put(id, lines);
+}
+
+#[track_caller]
+fn last_request(lab: &Lab) -> String {
+    format!("{:?}", lab.provider.asked().last().unwrap())
+}
+
+#[tokio::test]
+async fn a_call_that_was_begun_is_never_begun_again() {
+    let step = calls(&[("1", "write", json!({"path": "b"})), ("2", "write", json!({"path": "c"}))]);
+    let lab = Lab::new(vec![step, says("done"), says("I will look")]);
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    drop(session);
+    cut_after(&lab, &id, "call_started");
+    let session = reopen(&lab, &id).await;
+    let ran = lab.run_in(&session).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(count(&lab, &id, "call_started"), 1);
+    let asked = last_request(&lab);
+    assert!(asked.contains("it may have happened") && asked.contains("not run, because"), "{asked}");
+    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    let ends: Vec<Outcome> = log(&lab, &id)
+        .into_iter()
+        .filter_map(|event| match event.kind {
+            EventKind::RunFinished { outcome, .. } => Some(outcome),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(ends[0], Outcome::Failed { reason: FailReason::Interrupted, .. }), "{ends:?}");
+    assert_eq!(ends.len(), 2);
+}
+
+#[tokio::test]
+async fn what_the_log_knows_of_a_call_is_told() {
+    let lab = Lab::new(vec![call("1", "bash", &json!({"command": "make"})), says("done"), says("ok")]);
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    drop(session);
+    cut_after(&lab, &id, "call_started");
+    let mut lines = lab.store.lines(&id);
+    let mut event: Event = serde_json::from_str(lines.last().unwrap()).unwrap();
+    event.order = windlass_core::event::Order::Durable { seq: lines.len() as u64 + 1 };
+    let end = windlass_core::workspace::ProcessEnd::Exited { code: 2 };
+    event.kind = EventKind::CommandFinished { call: "1".into(), end, bytes: 0, ms: 1 };
+    lines.push(serde_json::to_string(&event).unwrap());
+    lab.store.put(&id, lines);
+    let session = reopen(&lab, &id).await;
+    lab.run_in(&session).await;
+    assert!(last_request(&lab).contains("the command ended (exit code 2)"), "{}", last_request(&lab));
+}
+
+#[tokio::test]
+async fn steering_is_taken_between_steps_and_follow_ups_after_the_run_in_order() {
+    let lab = Lab::new(vec![call("1", "look", &json!({"path": "a"})), says("turned"), says("first"), says("second")]);
+    let session = lab.open().await;
+    session.queue(Message::user("then the first"), Delivery::FollowUp).await.unwrap();
+    session.queue(Message::user("then the second"), Delivery::FollowUp).await.unwrap();
+    session.queue(Message::user("turn left"), Delivery::Steer).await.unwrap();
+    let id = session.id().clone();
+    let ran = lab.run_in(&session).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert!(format!("{:?}", lab.provider.asked()[0]).contains("turn left"));
+    drop(session);
+    // The rest survives the end of the process.
+    let session = reopen(&lab, &id).await;
+    for (prompt, answer) in [("then the first", "first"), ("then the second", "second")] {
+        let handle = session.run_queued(lab.options.clone()).unwrap().unwrap();
+        let ran = lab.watch(handle).await;
+        assert_eq!((ran.outcome(), ran.deltas().as_str()), (&Outcome::Completed, answer));
+        assert!(last_request(&lab).contains(prompt));
+    }
+    assert!(session.run_queued(lab.options.clone()).unwrap().is_none());
+    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+}
+
+/// A model during whose first answer a person says something.
+struct Interrupted(windlass_engine::testing::ScriptedProvider, Arc<std::sync::OnceLock<Session>>);
+
+impl windlass_core::provider::Provider for Interrupted {
+    fn name(&self) -> &str {
+        "interrupted"
+    }
+    fn facts(&self, model: &str) -> windlass_core::provider::ModelFacts {
+        self.0.facts(model)
+    }
+    fn stream<'a>(
+        &'a self,
+        request: windlass_core::provider::Request<'a>,
+    ) -> windlass_core::BoxStream<'a, Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>>
+    {
+        use futures_util::StreamExt;
+        let first = self.0.asked().is_empty();
+        let answer = self.0.stream(request);
+        let says = futures_util::stream::once(async move {
+            if first {
+                self.1.get().unwrap().queue(Message::user("that, too"), Delivery::Steer).await.unwrap();
+            }
+        });
+        says.filter_map(|()| async { None }).chain(answer).boxed()
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_just_before_the_end_is_not_lost() {
+    let lab = Lab::new(vec![says("done"), says("and that, too")]);
+    let place = Arc::new(std::sync::OnceLock::new());
+    let provider = Arc::new(Interrupted(lab.provider.clone(), place.clone()));
+    let options = windlass_engine::NativeOptions { model: "m".into(), ..Default::default() };
+    let native = windlass_engine::NativeRuntime::new(provider, Arc::new(lab.clock.clone()), options);
+    let engine = lab.builder().runtime(Arc::new(native)).build().unwrap();
+    assert!(place.set(engine.open(Open::New, RunMode::Full).await.unwrap()).is_ok());
+    let session = place.get().unwrap();
+    let ran = lab.run_in(session).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(ran.count("queued"), 1, "whoever watches the run sees it");
+    assert!(last_request(&lab).contains("that, too"));
+    assert!(session.look(|history| history.queue().all().is_empty()));
+}
+
+#[tokio::test]
+async fn cancelling_empties_the_queue() {
+    let lab = Lab::new(vec![call("1", "slow", &json!({}))]);
+    let session = lab.open().await;
+    let handle = session.run(Message::user("go"), lab.options.clone()).unwrap();
+    session.queue(Message::user("later"), Delivery::FollowUp).await.unwrap();
+    while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
+        tokio::task::yield_now().await;
+    }
+    session.cancel();
+    let ran = lab.watch(handle).await;
+    assert_eq!(*ran.outcome(), Outcome::Cancelled);
+    assert!(session.run_queued(lab.options.clone()).unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
+    let (lab, _) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("in the fork"), says("and here")]);
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    let ask = session.pending().remove(0);
+    let before = lab.store.lines(&id);
+    drop(session);
+    for at in 1..=before.len() as u64 {
+        let fork = lab.engine().fork(&id, Some(at), RunMode::Full).await.unwrap();
+        let copied = log(&lab, fork.id());
+        assert!(copied.iter().all(|event| event.session == *fork.id()), "{at}");
+        assert_eq!(copied.len() as u64, at + 1, "{at}");
+        assert!(fork.pending().is_empty(), "{at}: what was asked there is answered there");
+        assert!(fork.answer(&ask.id, Answer::Once, lab.options.clone()).is_err(), "{at}");
+    }
+    let fork = lab.engine().fork(&id, None, RunMode::Full).await.unwrap();
+    let ran = lab.run_in(&fork).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(fork.look(|history| unpaired(&history.entries())), None);
+    assert_eq!(lab.store.lines(&id), before);
+    let ran = answer(&lab, &id, Answer::Once).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    let none = lab.engine().fork(&id, Some(10_000), RunMode::Full).await.err();
+    assert!(matches!(none, Some(EngineError::NoSuchEvent { .. })), "{none:?}");
+    let none = lab.engine().fork(&id, Some(0), RunMode::Full).await.err();
+    assert!(matches!(none, Some(EngineError::NoSuchEvent { .. })), "{none:?}");
+}
+
+/// A write that asks before it is through: its effect must not be made twice.
+fn asking_write(diary: &Diary) -> Arc<dyn windlass_core::tool::Tool> {
+    let diary = diary.clone();
+    windlass_engine::testing::FnTool::new("asking_write", windlass_core::tool::Effect::Write, move |_: Value, ctx| {
+        let diary = diary.clone();
+        Box::pin(async move {
+            diary.lock().unwrap().push("effect".into());
+            let question = windlass_core::ask::Question { text: "go on?".into(), options: vec![] };
+            Ok(windlass_core::tool::ToolOutput::text(format!("{:?}", ctx.voice.ask(question).await)))
+        })
+    })
+    .boxed()
+}
+
+#[tokio::test]
+async fn a_call_that_asks_in_the_middle_of_its_effect_is_not_taken_up_again() {
+    let (mut lab, diary) = pausing(vec![call("1", "asking_write", &json!({})), says("I see")]);
+    lab.tools.push(asking_write(&diary));
+    lab.gate.mode = Mode::Auto;
+    lab.options.yes = true;
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    drop(session);
+    let ran = answer(&lab, &id, Answer::Text { text: "certainly".into() }).await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert_eq!(*diary.lock().unwrap(), ["effect"]);
+    let asked = last_request(&lab);
+    assert!(asked.contains("certainly") && asked.contains("may have happened"), "{asked}");
+}
+
+#[test]
+fn an_ask_of_an_older_log_still_reads() {
+    let old = json!({"id": "a1-00000001", "about": {"is": "question", "text": "x?"}, "person": false});
+    let ask: Ask = serde_json::from_value(old).unwrap();
+    assert!(matches!(ask.about, About::Question(_)) && ask.run_ms == 0);
+}

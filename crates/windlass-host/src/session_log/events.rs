@@ -1,0 +1,147 @@
+//! The events of one log, in order and in bounded memory. Every line is looked at; the first one that is not the next
+//! event ends the reading with an error that says where and what to do.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use windlass_core::event::{Line, Order, read_line};
+use windlass_core::id::SessionId;
+use windlass_core::store::{Skimmed, StoreError, StoreErrorKind};
+
+use super::disk::Disk;
+use super::index::Marks;
+use super::lines::Lines;
+use super::{newer_error, tail};
+
+pub(super) struct Events {
+    lines: Lines,
+    session: SessionId,
+    from_seq: u64,
+    next_seq: u64,
+    wanted: fn(&str) -> bool,
+    /// The line that was read last: where it begins and its number.
+    place: Place,
+    /// While what comes before the first wanted event is passed over: where its lines begin.
+    marks: Option<(Marks, Disk)>,
+    ended: bool,
+}
+
+/// Where a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    pub(super) offset: u64,
+    pub(super) number: u64,
+}
+
+impl Events {
+    /// All events, those of unwanted kinds not built.
+    pub(super) fn new(file: File, path: PathBuf, session: SessionId, wanted: fn(&str) -> bool) -> Self {
+        let lines = Lines::new(file, path, None);
+        Self { lines, session, from_seq: 1, next_seq: 1, wanted, place: Place::default(), marks: None, ended: false }
+    }
+
+    /// Only those from a number on; what comes before is passed over by the index as far as it goes.
+    pub(super) fn starting(mut self, from_seq: u64, disk: &Disk) -> Result<Self, StoreError> {
+        self.from_seq = from_seq;
+        if from_seq > 1 {
+            let mut marks = Marks::load(self.lines.path());
+            if !self.jump(&marks)? {
+                marks.clear();
+                self.lines.seek(0, 1)?;
+            }
+            self.marks = Some((marks, disk.clone()));
+        }
+        Ok(self)
+    }
+
+    /// Goes to the last known place before what is asked for. False when there is none, or it is not what it should be.
+    fn jump(&mut self, marks: &Marks) -> Result<bool, StoreError> {
+        let Some(mark) = marks.before(self.from_seq, self.lines.file()) else { return Ok(false) };
+        self.lines.seek(mark.offset, mark.seq)?;
+        let line = self.lines.next().ok().flatten().and_then(|line| std::str::from_utf8(line).ok());
+        let order = line.and_then(|line| match read_line(line, |_| false) {
+            Ok(Line::Passed(order)) => Some(order),
+            _ => None,
+        });
+        if order != Some(Order::Durable { seq: mark.seq }) {
+            return Ok(false);
+        }
+        self.lines.seek(mark.offset, mark.seq)?;
+        self.next_seq = mark.seq;
+        Ok(true)
+    }
+
+    /// The next one that was asked for. Ends after the first error.
+    pub(super) fn next(&mut self) -> Option<Result<Skimmed, StoreError>> {
+        while !self.ended {
+            match self.step() {
+                Ok(Some(line)) => {
+                    let seq = self.next_seq - 1;
+                    if let Some((marks, disk)) = &mut self.marks {
+                        marks.see(seq, self.place.offset);
+                        if seq >= self.from_seq {
+                            marks.save(disk, self.lines.path());
+                            self.marks = None;
+                        }
+                    }
+                    if seq >= self.from_seq {
+                        return Some(Ok(line));
+                    }
+                }
+                Ok(None) => self.ended = true,
+                Err(err) => {
+                    self.ended = true;
+                    return Some(Err(err));
+                }
+            }
+        }
+        None
+    }
+
+    /// The line that was read last.
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// One line; none at the end.
+    fn step(&mut self) -> Result<Option<Skimmed>, StoreError> {
+        self.place = Place { offset: self.lines.offset(), number: self.lines.number() };
+        let (number, due) = (self.place.number, self.next_seq);
+        let passing = due < self.from_seq;
+        // Borrowed apart from the line, for what has to be said about it.
+        let (session, wanted) = (&self.session, self.wanted);
+        let (path, line) = self.lines.next_with_path()?;
+        let Some(line) = line else { return Ok(None) };
+        let damaged = |what: String| damage(path, number, &what, session);
+        let text = std::str::from_utf8(line).map_err(|_| damaged("this line is not text".to_owned()))?;
+        let read = read_line(text, |kind| !passing && wanted(kind)).map_err(|err| {
+            tail::newer(line, path).unwrap_or_else(|| damaged(format!("this line is not an event: {err}")))
+        })?;
+        let (order, skimmed) = match read {
+            Line::Newer(v) => return Err(newer_error(path, v)),
+            Line::Event(event) => (event.order, Skimmed::Event(event)),
+            Line::Passed(order) => (order, Skimmed::Passed { seq: due }),
+        };
+        match order {
+            Order::Durable { seq } if seq == due => {}
+            Order::Durable { seq } => return Err(damaged(format!("event {due} is missing, here is event {seq}"))),
+            Order::Live { .. } => return Err(damaged("a live event does not belong in a log".to_owned())),
+        }
+        self.next_seq += 1;
+        Ok(Some(skimmed))
+    }
+}
+
+/// What is said about a line that is not what it should be.
+fn damage(path: &Path, number: u64, what: &str, session: &SessionId) -> StoreError {
+    let message = format!("{}:{number}: {what}; {}", path.display(), way_out(session));
+    StoreError::new(StoreErrorKind::Damaged, message)
+}
+
+/// What can be done about a damaged log.
+pub(super) fn way_out(session: &SessionId) -> String {
+    format!(
+        "the file is left as it is. Restore it from a copy, or keep what comes before the damage with \
+         `windlass sessions salvage {session}`"
+    )
+}
