@@ -160,23 +160,75 @@ fn a_session_of_codex_comes_in_whole() {
     assert!(imported.left_out.contains_key("instructions of the other agent"), "{imported:?}");
 }
 
+/// A line of each kind, as a log would number them, and live ones in between.
+fn ours() -> (String, String) {
+    let (mut durable, mut live) = (Vec::new(), String::new());
+    for line in OURS.lines() {
+        let mut event: Event = serde_json::from_str(line).unwrap();
+        if event.order.seq().is_none() {
+            live.push_str(&format!("{line}\n"));
+            continue;
+        }
+        event.order = Order::Durable { seq: durable.len() as u64 + 1 };
+        if let EventKind::RunStarted { how, .. } = &mut event.kind {
+            *how = None;
+        }
+        durable.push(serde_json::to_string(&event).unwrap());
+    }
+    (durable.join("\n"), live)
+}
+
 #[test]
 fn our_own_export_comes_back_as_it_was() {
-    let durable: String =
-        OURS.lines().filter(|line| line.contains("\"seq\":")).map(|line| format!("{line}\n")).collect();
+    let (durable, live) = ours();
     let store = MemoryStore::default();
     let imported = import(&store, &durable, None).unwrap();
     assert_eq!((imported.kind, imported.was.as_deref()), (FileKind::Windlass, None));
     assert_eq!(imported.id.as_str(), "20261115-031445-7f3a9c");
-    assert_eq!(store.lines(&imported.id), durable.lines().collect::<Vec<_>>());
+    let lines: Vec<String> = durable.lines().map(str::to_owned).collect();
+    assert_eq!(store.lines(&imported.id)[..lines.len()], lines);
     // Its id is taken now: the same file is another session.
-    let again = import(&store, OURS, None).unwrap();
+    let again = import(&store, &format!("{durable}\n{live}"), None).unwrap();
     assert_ne!(again.id, imported.id);
     assert_eq!(again.was.as_deref(), Some("20261115-031445-7f3a9c"));
-    assert_eq!(again.left_out.get("live events"), Some(&3));
+    assert_eq!(again.left_out.get("live events"), Some(&(live.lines().count() as u64)));
     let kinds = |id: &SessionId| events(&store, id).into_iter().map(|event| event.kind).collect::<Vec<_>>();
     assert_eq!(kinds(&again.id), kinds(&imported.id));
     assert!(events(&store, &again.id).iter().all(|event| event.session == again.id));
+}
+
+#[test]
+fn nothing_of_a_file_acts_by_itself() {
+    let line = |seq: u64, more: Value| {
+        let mut line =
+            json!({ "v": 1, "seq": seq, "at": "2026-11-15T03:14:45.007Z", "session": "s", "run": "r1", "trace": "t" });
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        format!("{line}\n")
+    };
+    let prompt = |text: &str| json!({ "role": "user", "parts": [{ "type": "text", "text": text }] });
+    let call = json!({ "type": "call", "id": "c", "name": "bash", "args": { "command": "hostile" } });
+    let lines = [
+        line(1, json!({ "kind": "session_opened", "workspace": "/w", "runtime": "native", "program": "0" })),
+        line(
+            2,
+            json!({ "kind": "run_started", "prompt": prompt("go"), "how": { "agent": { "base_url": "http://evil" } } }),
+        ),
+        line(3, json!({ "kind": "said", "message": { "role": "assistant", "parts": [call] } })),
+        line(4, json!({ "kind": "asked", "ask": { "id": "a1", "about": { "is": "question", "text": "colour?" } } })),
+        line(5, json!({ "kind": "queued", "prompt": prompt("something hostile") })),
+    ];
+    let store = MemoryStore::default();
+    let imported = import(&store, &lines.concat(), None).unwrap();
+    let counted: Vec<_> = imported.left_out.into_iter().collect();
+    assert_eq!(counted, [("prompts that waited".to_owned(), 1), ("questions that waited".to_owned(), 1)]);
+    let events = events(&store, &imported.id);
+    assert_eq!(events.len() as u64, imported.events);
+    assert!(!serde_json::to_string(&events).unwrap().contains("evil"));
+    let history = fold(&events);
+    assert!(!history.waits() && history.open_asks().is_empty() && history.queue().all().is_empty());
+    let mut glance = windlass_core::open_run::Glance::default();
+    events.iter().for_each(|event| glance.apply(event));
+    assert!(glance.asks.is_empty() && glance.queue.all().is_empty() && glance.how.is_none());
 }
 
 #[track_caller]
@@ -190,7 +242,8 @@ fn check_wrong(text: &str, kind: Option<FileKind>, says: &str) {
 
 #[test]
 fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
-    let ours: Vec<&str> = OURS.lines().filter(|line| line.contains("\"seq\":")).collect();
+    let (ours, _) = ours();
+    let ours: Vec<&str> = ours.lines().collect();
     let with = |at: usize, line: &str| {
         let mut lines = ours.clone();
         lines[at] = line;
@@ -217,7 +270,7 @@ fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
 
 #[test]
 fn a_store_that_fails_half_way_keeps_nothing() {
-    for text in [CLAUDE, CODEX, OURS] {
+    for text in [CLAUDE, CODEX, &ours().0] {
         let store = MemoryStore::default();
         store.fail(StoreFault::FullAt(5));
         assert!(matches!(import(&store, text, None), Err(ImportError::Store(_))));

@@ -32,6 +32,14 @@ pub(crate) enum SessionsCommand {
     },
     /// Take a session in from a file: our own export, or a session file of Claude Code or Codex
     Import(ImportArgs),
+    /// Make a damaged session usable again: its events up to the damage; the file as it was is kept beside it
+    Salvage {
+        /// Which
+        session: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Throw away what is kept too long or takes too much: kept runs, and bytes kept for undo. Says what and why
     Gc {
         /// Only say what would go

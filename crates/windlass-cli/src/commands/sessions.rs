@@ -1,4 +1,4 @@
-//! `sessions`: list, show, search, export, import, delete, clear and gc.
+//! `sessions`: list, show, search, export, import, salvage, delete, clear and gc.
 
 mod audit;
 mod export;
@@ -6,6 +6,7 @@ mod html;
 mod import;
 mod list;
 mod markdown;
+mod salvage;
 mod search;
 mod show;
 mod trace;
@@ -42,6 +43,7 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
             block_on(export::run(&store, &id, format, to.as_deref()))
         }
         SessionsCommand::Import(args) => block_on(import::run(&store, &args)),
+        SessionsCommand::Salvage { session, json } => salvage::run(&store, &session_id(&session)?, json),
         SessionsCommand::Gc { dry_run, days, megabytes, json } => {
             let (age, bytes) = (Duration::from_secs(days.saturating_mul(86_400)), megabytes.saturating_mul(1 << 20));
             super::kept::gc(&places, bytes, age, dry_run, json)

@@ -47,7 +47,7 @@ fn a_session_of_another_agent_goes_on_here() {
 }
 
 #[test]
-fn an_export_comes_back_byte_for_byte_and_a_taken_id_is_said() {
+fn an_export_comes_back_as_it_was_and_a_taken_id_is_said() {
     let place = Place::new();
     assert_eq!(place.play(HELLO, &[]).code, 0);
     let session = place.sessions()[0].clone();
@@ -62,7 +62,15 @@ fn an_export_comes_back_byte_for_byte_and_a_taken_id_is_said() {
     assert!(place.sessions().is_empty());
     let output = import(&place, &exported, &[]);
     assert_eq!(output.out, format!("{id}\n"), "{}", output.err);
-    assert_eq!(std::fs::read_to_string(session.join("events.jsonl")).unwrap(), log);
+    // All but the flags it was started with: those of a file do not count.
+    let without_flags = |text: &str| -> Vec<Value> {
+        let mut events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        events.iter_mut().for_each(|event| drop(event.as_object_mut().unwrap().remove("how")));
+        events
+    };
+    let back = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
+    assert_eq!(without_flags(&back), without_flags(&log));
+    assert!(log.contains("\"how\":") && !back.contains("\"how\":"));
     let script = place.script("[[step]]\nexpect = \"hello there\"\ntext = \"x\"\n");
     assert_eq!(place.run(&["resume", "--script", &script, &id, "more"]).code, 0);
 }

@@ -288,6 +288,9 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
             &["resume", "--script", &script, bad, "go"],
             &["run", "--in-place", "--script", &script, "--resume", bad, "go"],
             &["undo", "--session", bad],
+            &["redo", "--session", bad],
+            &["fork", bad],
+            &["sessions", "salvage", bad],
         ] {
             let output = place.run(args);
             assert_eq!(output.code, 2, "{args:?}: {}", output.err);
@@ -297,6 +300,7 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
     }
     let id = id_of(&place.sessions()[0]);
     assert_eq!(place.run(&["sessions", "show", &id, "--run", "../x"]).code, 2);
+    assert_eq!(place.run(&["answer", "../x", "yes"]).code, 2);
     assert!(!std::path::Path::new(&to).exists());
     assert_eq!(place.sessions().len(), 1);
 }
@@ -359,4 +363,26 @@ fn clearing_takes_the_sessions_of_one_workspace_after_a_yes() {
     assert_eq!(place.sessions().len(), 1);
     assert_eq!(place.run(&["sessions", "clear", "--yes", "-C", there]).code, 0);
     assert!(place.sessions().is_empty());
+}
+
+#[test]
+fn a_damaged_session_is_salvaged_and_goes_on() {
+    let place = Place::new();
+    assert_eq!(place.play(EDIT, &[]).code, 5);
+    let session = place.sessions()[0].clone();
+    let (id, log) = (id_of(&session), session.join("events.jsonl"));
+    let good = std::fs::read_to_string(&log).unwrap();
+    let whole = place.run(&["sessions", "salvage", &id]);
+    assert!(whole.out.contains("is not damaged"), "{}", whole.out);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), good);
+    let damaged = good.replacen("\"kind\":\"said\"", "\"kind\":\"sa", 1);
+    std::fs::write(&log, &damaged).unwrap();
+    let output = place.run(&["sessions", "salvage", &id, "--json"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let told: Value = serde_json::from_str(&output.out).unwrap();
+    let line = good.lines().position(|line| line.contains("\"kind\":\"said\"")).unwrap() as u64;
+    assert_eq!((&told["kept"], &told["first_bad_line"]), (&line.into(), &(line + 1).into()));
+    assert_eq!(std::fs::read_to_string(told["original"].as_str().unwrap()).unwrap(), damaged);
+    let script = place.script(HELLO);
+    assert_eq!(place.run(&["resume", "--script", &script, &id, "go on"]).code, 0);
 }

@@ -1,11 +1,15 @@
-//! Our own export comes back as it was: the same events, under the same id when that is free.
+//! Our own export comes back as it was: the same events, under the same id when that is free. Only what would act by
+//! itself does not come along: a file may be anybody's, so that no flag, no waiting prompt and no open question of it
+//! counts here.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::id::SessionId;
+use windlass_core::open_run::Glance;
 
+use super::weave::Fact;
 use super::{FileKind, ImportError, Imported, Importer, Lines, OpenFile, Pen, wrong};
 
 pub(super) async fn import(importer: &Importer<'_>, open: &mut OpenFile<'_>) -> Result<Imported, ImportError> {
@@ -14,22 +18,28 @@ pub(super) async fn import(importer: &Importer<'_>, open: &mut OpenFile<'_>) -> 
     while let Some((number, line)) = lines.next_raw()? {
         checked.take(number, event(number, line)?)?;
     }
-    let Checked { session: Some(was), workspace, events, runs, live } = checked else {
+    let Checked { session: Some(was), events, runs, live, glance } = checked else {
         return Err(ImportError::Nothing);
     };
     let (id, writer) = importer.create(Some(&was)).await?;
     let mut pen = Pen::new(importer, id.clone(), writer);
-    let written = copy(open, &mut pen, events).await;
+    let at_rest = glance.open.is_none() && glance.queue.all().is_empty();
+    let written = copy(open, &mut pen, events, (!at_rest).then_some(&was)).await;
     importer.unless_failed(&id, pen, written).await?;
+    let counts = [
+        ("live events", live),
+        ("questions that waited", glance.asks.len() as u64),
+        ("prompts that waited", glance.queue.all().len() as u64),
+    ];
     Ok(Imported {
         kind: FileKind::Windlass,
         was: (id != was).then(|| was.to_string()),
         id,
-        workspace: (importer.workspace)(FileKind::Windlass, &workspace),
-        events,
+        workspace: (importer.workspace)(FileKind::Windlass, &glance.workspace),
+        events: events + u64::from(!at_rest),
         runs,
         interrupted: 0,
-        left_out: (live > 0).then(|| ("live events".to_owned(), live)).into_iter().collect(),
+        left_out: counts.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n)).collect(),
         unknown: BTreeMap::new(),
     })
 }
@@ -38,10 +48,11 @@ pub(super) async fn import(importer: &Importer<'_>, open: &mut OpenFile<'_>) -> 
 #[derive(Default)]
 struct Checked {
     session: Option<SessionId>,
-    workspace: String,
     events: u64,
     runs: u64,
     live: u64,
+    /// Where it stands at its end.
+    glance: Glance,
 }
 
 impl Checked {
@@ -55,10 +66,7 @@ impl Checked {
             return Err(wrong(number, &format!("event {} is missing, here is event {seq}", self.events + 1)));
         }
         match (&self.session, &event.kind) {
-            (None, EventKind::SessionOpened { workspace, .. }) => {
-                self.session = Some(event.session);
-                self.workspace.clone_from(workspace);
-            }
+            (None, EventKind::SessionOpened { .. }) => self.session = Some(event.session.clone()),
             (None, _) => return Err(wrong(number, "a session begins with its opening, and this is another event")),
             (Some(session), _) if *session != event.session => {
                 return Err(wrong(number, "it belongs to another session than the lines before it"));
@@ -67,11 +75,18 @@ impl Checked {
             (Some(_), _) => {}
         }
         self.events = seq;
+        self.glance.apply(&event);
         Ok(())
     }
 }
 
-async fn copy(open: &mut OpenFile<'_>, pen: &mut Pen<'_>, events: u64) -> Result<(), ImportError> {
+/// Copies the events. What did not end there is a copy of it here, in which nothing waits any more.
+async fn copy(
+    open: &mut OpenFile<'_>,
+    pen: &mut Pen<'_>,
+    events: u64,
+    copy_of: Option<&SessionId>,
+) -> Result<(), ImportError> {
     let mut lines = Lines::new(open()?);
     while pen.seq < events {
         let changed = || ImportError::Line { number: 0, what: "the file was changed while it was read".to_owned() };
@@ -82,10 +97,19 @@ async fn copy(open: &mut OpenFile<'_>, pen: &mut Pen<'_>, events: u64) -> Result
             return Err(changed());
         }
         event.session = pen.id.clone();
-        if let EventKind::SessionOpened { workspace, .. } = &mut event.kind {
-            *workspace = (pen.importer.workspace)(FileKind::Windlass, workspace);
+        match &mut event.kind {
+            EventKind::SessionOpened { workspace, .. } => {
+                *workspace = (pen.importer.workspace)(FileKind::Windlass, workspace);
+            }
+            // Flags of a file would choose the server that gets the next prompt and the key.
+            EventKind::RunStarted { how, .. } => *how = None,
+            _ => {}
         }
         pen.write(event).await?;
+    }
+    if let Some(from) = copy_of {
+        let kind = EventKind::Forked { from: from.clone(), at_seq: events };
+        pen.write_all(vec![Fact { at: pen.importer.clock.now(), run: None, kind }]).await?;
     }
     pen.sync().await
 }

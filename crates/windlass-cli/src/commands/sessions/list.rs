@@ -81,6 +81,7 @@ async fn state(store: &SessionLog, head: &SessionHead) -> String {
                 "interrupted".clone_into(&mut state);
             }
             EventKind::Answered { ask, .. } => drop(asks.remove(&ask)),
+            EventKind::Forked { .. } => asks.clear(),
             // What a run does shows that it has begun; what is noted beside runs does not.
             EventKind::CallStarted { .. } | EventKind::Said { .. } if in_run => "interrupted".clone_into(&mut state),
             _ => {}

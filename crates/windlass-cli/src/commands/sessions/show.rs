@@ -74,6 +74,10 @@ fn line(event: &Event) -> Option<String> {
             };
             format!("check {}: {verdict}", first_line(validator, 100))
         }
+        EventKind::Compacted { compaction } => made_room(compaction),
+        EventKind::Instructed { files, .. } if !files.is_empty() => {
+            format!("instructed by {}", named(&files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()))
+        }
         EventKind::Landed { landed, .. } => format!("landed: {}", named(&landed.files)),
         EventKind::Kept { name } => format!("kept as {name}"),
         EventKind::Discarded { name } => format!("{name} was thrown away"),
