@@ -260,7 +260,9 @@ impl History {
             }
             EventKind::Answered { ask, answer, .. } => self.answer(ask, answer),
             EventKind::Noted { text } => self.notes.clone_from(text),
-            EventKind::Spent { total, .. } => self.run_spent = *total,
+            EventKind::Spent { total, .. } if self.run.is_some() => self.run_spent = *total,
+            // Between runs each call has books of its own.
+            EventKind::Spent { total, .. } => self.total.add(total),
             EventKind::RunFinished { totals, outcome, .. } => {
                 self.last_outcome = Some(outcome.clone());
                 self.close_open("the run ended before it had a result");
@@ -292,6 +294,15 @@ impl History {
     #[must_use]
     pub fn closing_results(&self, why: &str) -> Vec<ToolResult> {
         self.open_calls().map(|open| open.clone().settle(why)).collect()
+    }
+
+    /// After a power cut: what was written last may be gone. One sync serves all calls of a step, so that those after the
+    /// first that was begun may have been begun as well.
+    pub fn doubt(&mut self) {
+        let begun = self.open.iter().position(|open| open.started || open.result.is_some());
+        for open in self.open.iter_mut().skip(begun.map_or(usize::MAX, |at| at + 1)) {
+            open.started = true;
+        }
     }
 
     /// Prompts that wait.

@@ -115,6 +115,8 @@ impl Executor {
             }
             settled.extend(self.settle_reads(batch).await?);
         }
+        // On its way to the disk while the model thinks; before the next effect it is waited for.
+        self.outlet.log.sync_behind().await?;
         Ok(settled)
     }
 

@@ -141,7 +141,6 @@ impl Log {
 
     /// Lets everything emitted so far become durable behind what is done next. A failure is seen by the next emit or
     /// sync, as if it had failed there.
-    #[allow(dead_code, reason = "steps call it when results are synced behind the next request")]
     pub(crate) async fn sync_behind(&self) -> Result<(), StoreError> {
         // The task holds neither the log nor the lease in it: whoever closes the session frees it at once.
         if let Some((upto, sync)) = self.begin_sync().await? {

@@ -19,12 +19,12 @@ use windlass_core::budget::Spent;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
-use windlass_core::history::{Entry, History};
+use windlass_core::history::History;
 use windlass_core::id::{AskId, RunId, SessionId, TraceId};
 use windlass_core::image::Swap;
 use windlass_core::message::Message;
 use windlass_core::runtime::{RunMode, Runtime, Unmet};
-use windlass_core::store::{OpenLog, OpenedLog, SessionStore, StoreError, StoreErrorKind};
+use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{Artifacts, Landed, NoSecrets, Outside, Redactor, Workspaces};
@@ -38,8 +38,8 @@ use crate::schema::Schemas;
 
 /// Events a view may be behind before a durable one waits for it.
 const VIEW_ROOM: usize = 1_024;
-/// Bytes of messages that a session may hold when it is resumed: all of them are kept in memory.
-const MAX_HISTORY: usize = 256 << 20;
+/// Bytes of messages that a session holds when it is resumed: more than any model takes. The oldest give way.
+const MAX_HISTORY: usize = 32 << 20;
 
 /// Prompts that may wait at a time.
 const MAX_QUEUED: usize = 100;
@@ -205,16 +205,6 @@ pub enum EngineError {
         /// Where it works.
         workspace: String,
     },
-    /// A session holds more than a model could ever take.
-    #[error(
-        "session `{session}` holds more than {megabytes} MiB of messages, which no model takes; start a new session"
-    )]
-    TooLong {
-        /// Which session.
-        session: SessionId,
-        /// The bound.
-        megabytes: usize,
-    },
     /// An answer that fits no open ask.
     #[error(transparent)]
     NoSuchAsk(#[from] NoSuchAsk),
@@ -282,20 +272,21 @@ impl Engine {
 
     async fn resume(&self, id: SessionId, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
-        let OpenedLog { writer, notices, .. } = parts.store.open_writer(&id, OpenLog::Existing).await?;
+        let OpenedLog { writer, notices, after_power_cut } = parts.store.open_writer(&id, OpenLog::Existing).await?;
         let mut history = History::default();
-        let mut events = parts.store.read(&id, 1);
-        let (mut seen, mut held) = (0, 0);
+        let mut events = parts.store.skim(&id, 1, History::needs);
         while let Some(event) = events.next().await {
-            history.apply(&event?);
-            let entries = history.entries();
-            held += entries.iter().skip(seen).map(Entry::bytes).sum::<usize>();
-            seen = entries.len();
-            if held > MAX_HISTORY {
-                return Err(EngineError::TooLong { session: id.clone(), megabytes: MAX_HISTORY >> 20 });
+            match event? {
+                Skimmed::Event(event) => history.apply(&event),
+                Skimmed::Passed { seq } => history.pass(seq),
             }
+            history.bound(MAX_HISTORY);
         }
         drop(events);
+        if after_power_cut {
+            history.doubt();
+        }
+        let bounded = history.bounded().cloned();
         if !parts.workspace.is_empty() && history.workspace() != parts.workspace {
             return Err(EngineError::OtherWorkspace { session: id, workspace: history.workspace().to_owned() });
         }
@@ -303,6 +294,9 @@ impl Engine {
         let scope = session.scope(None);
         for text in notices {
             session.log.emit(&scope, EventKind::Warned { code: "log_repaired".into(), text }).await?;
+        }
+        if let Some(compaction) = bounded {
+            session.log.emit(&scope, EventKind::Compacted { compaction }).await?;
         }
         session.note_model().await?;
         Ok(session)

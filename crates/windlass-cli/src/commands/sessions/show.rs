@@ -83,10 +83,6 @@ fn line(event: &Event) -> Option<String> {
         EventKind::Discarded { name } => format!("{name} was thrown away"),
         EventKind::Undone { files, .. } => format!("undone: {}", named(files)),
         EventKind::Redone { files, .. } => format!("redone: {}", named(files)),
-        EventKind::Compacted { compaction } => made_room(compaction),
-        EventKind::Instructed { files, .. } if !files.is_empty() => {
-            format!("instructed by {}", named(&files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()))
-        }
         EventKind::Queued { prompt, steer } => {
             let when = if *steer { "to the run that is going" } else { "for later" };
             format!("said {when}: {}", first_line(&prompt.text(), 200))
