@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::context::How as Room;
 use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
@@ -65,6 +66,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) kept: Option<String>,
     /// Nobody works on it any more: what is there is judged, and lands.
     pub(crate) only_land: bool,
+    /// How much of what was said gives way first.
+    pub(crate) room: Option<Room>,
 }
 
 /// Which session.
@@ -169,6 +172,9 @@ impl Desk {
             input: Input::default(),
             signals: Signals::listen()?,
         };
+        if let Some(how) = opening.room {
+            desk.make_room(how).await?;
+        }
         if opening.output.format() == Format::StreamJson {
             desk.show_opening(wired.store.as_ref()).await?;
         }
@@ -233,6 +239,19 @@ impl Desk {
                 None => self.input.ask("please answer as shown: "),
             }
         }
+    }
+
+    /// Makes room in what was said, and says what came of it.
+    pub(crate) async fn make_room(&mut self, how: Room) -> Result<(), Failure> {
+        let before = self.session.look(|history| history.held());
+        match self.session.compact(how, self.options.budget).await? {
+            true => {
+                let after = self.session.look(|history| history.held());
+                self.view.say(&format!("room was made: {before} bytes of messages are {after} now"));
+            }
+            false => self.view.say("there was nothing to make room of"),
+        }
+        Ok(())
     }
 
     /// Keeps what a planning run ended with.

@@ -128,6 +128,27 @@ pub struct Glance {
 }
 
 impl Glance {
+    /// Whether events of a kind, by its name in the log, change anything here but the last number.
+    #[must_use]
+    pub fn needs(kind: &str) -> bool {
+        matches!(
+            kind,
+            "session_opened"
+                | "model_switched"
+                | "run_started"
+                | "run_finished"
+                | "asked"
+                | "answered"
+                | "forked"
+                | "queued"
+                | "said"
+                | "transaction_opened"
+                | "kept"
+                | "iteration_started"
+                | "iteration_finished"
+        )
+    }
+
     /// Takes one more event in.
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };

@@ -58,7 +58,7 @@ mod session;
 pub mod testing;
 
 pub use asking::{NoSuchAsk, OnAsk};
-pub use facade::{Request, ResultFold, RunResult};
+pub use facade::{AnswerRequest, Request, ResultFold, RunResult};
 pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_schema};

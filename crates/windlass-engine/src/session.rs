@@ -7,6 +7,7 @@ mod fork;
 mod going_on;
 mod judging;
 mod landing;
+mod room;
 mod tries;
 
 use std::sync::atomic::AtomicU32;
@@ -226,6 +227,9 @@ pub enum EngineError {
         /// What there is.
         last: u64,
     },
+    /// No room could be made.
+    #[error("no room could be made in the conversation: {0}")]
+    NoRoom(String),
     /// More prompts wait than anybody would want to.
     #[error("{0} prompts wait already: let some of them run first, or cancel")]
     QueueFull(usize),

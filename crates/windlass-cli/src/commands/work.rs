@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
+use windlass_core::context::How as Room;
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
@@ -55,6 +56,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         contract: &args.contract,
         kept: None,
         only_land: false,
+        room: None,
     };
     block_on(one(ready, opening, prompt))
 }
@@ -71,6 +73,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
         contract: &args.contract,
         kept: None,
         only_land: false,
+        room: None,
     };
     block_on(talk(ready, opening))
 }
@@ -112,6 +115,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         contract: &contract,
         kept,
         only_land: false,
+        room: args.last.map(Room::Last).or(args.summary.then_some(Room::Summary)),
     };
     if args.prompt.is_empty() && opening.kept.is_none() && std::io::stdin().is_terminal() {
         return block_on(talk(ready, opening));
@@ -173,6 +177,7 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
         contract: &contract,
         kept: Some(card.name.clone()),
         only_land: true,
+        room: None,
     };
     block_on(one(ready, opening, Message::user(format!("Land the kept run {}.", card.name))))
 }
@@ -234,8 +239,14 @@ async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
         match text.trim() {
             "" => continue,
             "/quit" | "/exit" => break,
+            "/compact" => {
+                desk.make_room(Room::Summary).await?;
+                continue;
+            }
             "/help" => {
-                say!("/quit ends the chat; a line that ends in \\ goes on in the next; @path attaches a file");
+                say!(
+                    "/quit ends the chat; /compact puts a summary in the place of what was said; a line that ends in \\ goes on in the next; @path attaches a file"
+                );
                 say!(
                     "while a run is going: a line is said to it between steps, /next WORDS waits for its end, /cancel ends it"
                 );
