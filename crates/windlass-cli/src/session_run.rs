@@ -281,6 +281,7 @@ impl Desk {
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
         let mut asking: Option<Ask> = None;
+        let mut finished = None;
         loop {
             tokio::select! {
                 biased;
@@ -305,6 +306,8 @@ impl Desk {
                                 self.remember(&open);
                             }
                         }
+                        // Also where it could not be written: then the log does not know.
+                        EventKind::RunFinished { outcome, .. } => finished = Some(outcome),
                         _ => {}
                     }
                 }
@@ -331,9 +334,11 @@ impl Desk {
         self.signals.watch(None);
         self.view.end();
         // The log says how it ended, also to a view that missed it.
-        Ok(self.session.look(|history| match history.open_run() {
-            Some(_) => None,
-            None => history.last_outcome().cloned(),
+        Ok(finished.or_else(|| {
+            self.session.look(|history| match history.open_run() {
+                Some(_) => None,
+                None => history.last_outcome().cloned(),
+            })
         }))
     }
 
