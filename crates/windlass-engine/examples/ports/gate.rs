@@ -36,9 +36,8 @@ pub(crate) async fn show() -> Shown {
 
     // In a run.
     let paths = ["docs/guide.md", "docs/legal/terms.md", ".git/config"];
-    let replies = paths.iter().enumerate().map(|(n, path)| {
-        call(&n.to_string(), "write_file", &json!({ "path": path }))
-    });
+    let replies =
+        paths.iter().enumerate().map(|(n, path)| call(&n.to_string(), "write_file", &json!({ "path": path })));
     let fakes = Fakes::new(replies.chain([says("done")]));
     let tool = |name, effect| FnTool::new(name, effect, |_, _| Box::pin(async { Ok(ToolOutput::text("written")) }));
     let tools = [tool("write_file", Effect::Write).boxed(), tool("bash", Effect::Execute).boxed()];

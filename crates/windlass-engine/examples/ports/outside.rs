@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::CancellationToken;
+use windlass_core::ask::Answer;
+use windlass_core::event::EventKind;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
 use windlass_core::workspace::*;
+use windlass_engine::Request;
 use windlass_engine::testing::{FnTool, call, says};
-use windlass_engine::{Request, RunOptions};
 
 use super::Shown;
 use super::fakes::Fakes;
@@ -98,9 +100,14 @@ pub(crate) async fn show() -> Shown {
         if outside {
             builder = builder.outside(Arc::new(Shelf(books.clone())));
         }
-        let mut options = RunOptions { yes: true, ..RunOptions::default() };
-        options.contract.allow_no_changes = true;
-        builder.build()?.execute(Request { options, ..Request::new("what is on the map?") }).await?;
+        let mut request = Request::new("what is on the map?");
+        request.options.contract.allow_no_changes = true;
+        let mut run = builder.build()?.stream(request).await?;
+        while let Some(event) = run.next().await {
+            if let EventKind::Asked { ask } = event.kind {
+                run.answer(&ask.id, Answer::Once)?;
+            }
+        }
         let told = format!("{:?}", fakes.provider.asked().last());
         assert!(told.contains(expect), "{told}");
     }

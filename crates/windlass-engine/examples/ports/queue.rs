@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::Notify;
 use windlass_core::event::EventKind;
-use windlass_core::message::Message;
+use windlass_core::message::{ErrorCategory, Message};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
-use windlass_core::tool::{Effect, ToolOutput};
+use windlass_core::tool::{Effect, ToolFailure, ToolOutput};
 use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Delivery, Open, RunOptions};
 
@@ -20,11 +20,13 @@ use super::fakes::Fakes;
 pub(crate) async fn show() -> Shown {
     let go_on = Arc::new(Notify::new());
     let told = go_on.clone();
-    let wait = FnTool::new("wait", Effect::Read, move |_, _| {
+    let wait = FnTool::new("wait", Effect::Read, move |_, ctx| {
         let told = told.clone();
         Box::pin(async move {
-            told.notified().await;
-            Ok(ToolOutput::text("waited"))
+            tokio::select! {
+                () = told.notified() => Ok(ToolOutput::text("waited")),
+                () = ctx.cancel.cancelled() => Err(ToolFailure::new(ErrorCategory::Interrupted, "told to end")),
+            }
         })
     });
     let waits = || call("1", "wait", &json!({}));
@@ -63,8 +65,6 @@ pub(crate) async fn show() -> Shown {
             EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
             _ => {}
         }
-        // The call does not end by itself: the clock moves on to the end of its grace time.
-        fakes.clock.advance(std::time::Duration::from_secs(1));
     }
     assert_eq!(outcome, Some(Outcome::Cancelled));
     assert!(session.run_queued(RunOptions::default())?.is_none(), "what waited is dropped");

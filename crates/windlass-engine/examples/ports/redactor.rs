@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::json;
-use windlass_core::event::EventKind;
+use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::provider::{Chunk, EndReason};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::workspace::Redactor;
@@ -22,7 +22,7 @@ struct OneWord;
 
 impl Redactor for OneWord {
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if text.contains(SECRET) { text.replace(SECRET, "[a password]").into() } else { text.into() }
+        if text.contains(SECRET) { text.replace(SECRET, "[hidden]").into() } else { text.into() }
     }
 
     fn settled(&self, text: &str) -> usize {
@@ -38,24 +38,23 @@ pub(crate) async fn show() -> Shown {
         Ok(Chunk::Text("fish, I think".into())),
         Ok(Chunk::End(EndReason::Done)),
     ];
-    let peek = FnTool::new("peek", Effect::Read, |_, _| {
-        Box::pin(async { Ok(ToolOutput::text(format!("password = {SECRET}"))) })
-    });
+    let peek =
+        FnTool::new("peek", Effect::Read, |_, _| Box::pin(async { Ok(ToolOutput::text(format!("word = {SECRET}"))) }));
     let fakes = Fakes::new([call("1", "peek", &json!({})), answer]);
     let engine = fakes.builder().redactor(Arc::new(OneWord)).tools([peek.boxed()]).build()?;
     let mut run = engine.stream(Request::new(format!("is it {SECRET}?"))).await?;
     let (mut shown, mut session) = (String::new(), None);
     while let Some(event) = run.next().await {
-        if let EventKind::Delta { text, .. } = &event.kind {
+        if let EventKind::Delta { of: DeltaOf::Text, text } = &event.kind {
             shown.push_str(text);
         }
         assert!(!serde_json::to_string(&event)?.contains("sword"), "{event:?}");
         session = Some(event.session);
     }
-    assert_eq!(shown, "it is [a password], I think");
+    assert_eq!(shown, "it is [hidden], I think");
     let log = fakes.store.lines(&session.ok_or("a run has events")?).join("\n");
     let sent = format!("{:?}", fakes.provider.requests());
     assert!(!log.contains(SECRET) && !sent.contains(SECRET));
-    assert!(sent.contains("password = [a password]"), "{sent}");
+    assert!(sent.contains("word = [hidden]"), "{sent}");
     Ok(())
 }

@@ -67,6 +67,6 @@ pub(crate) async fn show() -> Shown {
 
     let session = engine.open(windlass_engine::Open::Resume(result.session), RunMode::Analysis).await?;
     let roles: Vec<Role> = session.look(|history| history.entries().iter().map(|entry| entry.role).collect());
-    assert_eq!(roles, [Role::User, Role::Assistant, Role::User, Role::Assistant], "the result answers the call");
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Assistant], "the result answers the call");
     Ok(())
 }

@@ -49,11 +49,8 @@ impl Snapshots for Undo {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.tree.all();
         let paths: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        let swap = |path: &String| Swap {
-            path: path.clone(),
-            before: image(before.get(path)),
-            after: image(now.get(path)),
-        };
+        let swap =
+            |path: &String| Swap { path: path.clone(), before: image(before.get(path)), after: image(now.get(path)) };
         let swaps = paths.into_iter().map(swap).filter(|swap| swap.before != swap.after).collect();
         Box::pin(std::future::ready(Ok(CallChanges { swaps, lost: Vec::new() })))
     }

@@ -28,7 +28,8 @@ impl Validator for Changelog {
             if ctx.changes.iter().any(|change| change.path == "CHANGELOG.md") {
                 return Ok(Report::pass());
             }
-            let finding = Finding { path: "CHANGELOG.md".into(), line: 1, column: 0, message: "say what changed".into() };
+            let finding =
+                Finding { path: "CHANGELOG.md".into(), line: 1, column: 0, message: "say what changed".into() };
             Ok(Report::new(Judgement::Fail, vec![finding]))
         })
     }
