@@ -12,7 +12,7 @@ use windlass_core::id::AskId;
 use windlass_core::outcome::Outcome;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
 use windlass_engine::testing::{FnTool, call, says};
-use windlass_engine::{AnswerRequest, Engine, EngineError, OnAsk, Request, RunOptions};
+use windlass_engine::{AnswerRequest, Engine, EngineError, Request};
 
 use super::Shown;
 use super::fakes::Fakes;
@@ -31,29 +31,28 @@ pub(crate) async fn show() -> Shown {
     let fakes = Fakes::new([call("1", "deploy", &json!({ "to": "production" })), says("It is live.")]);
     let done = Arc::new(AtomicU32::new(0));
     let process = || -> Result<Engine, EngineError> { fakes.builder().tools([deploy(&done)]).build() };
-    let options = RunOptions { on_ask: OnAsk::Pause, ..RunOptions::default() };
 
-    // In the first process. [asks-begin]
-    let paused = process()?.execute(Request { options: options.clone(), ..Request::new("ship it") }).await?;
+    // In the first process.
+    let paused = process()?.execute(Request::new("ship it")).await?;
     let ask = paused.asks.first().ok_or("it did not ask")?;
     let About::Approval(approval) = &ask.about else { return Err("it asked something else".into()) };
     assert_eq!((paused.outcome, approval.call.args["to"].as_str()), (None, Some("production")));
-    // [asks-end]
     assert_eq!(done.load(Ordering::SeqCst), 0);
 
-    // In another one, hours later: all it needs is the session's id and the ask's. [answer-begin]
+    // In another one, hours later: all it needs is the session's id and the ask's.
     fakes.clock.advance(Duration::from_secs(6 * 3_600));
     let engine = process()?;
-    let again = || AnswerRequest { options: options.clone(), ..AnswerRequest::default() };
-    let result = engine.answer(&paused.session, &ask.id, Answer::Once, again()).await?;
+    let text = Answer::Text { text: "sure".into() };
+    let unfitting = engine.answer(&paused.session, &ask.id, text, AnswerRequest::default()).await.err();
+    assert!(matches!(unfitting, Some(EngineError::Unfitting { .. })), "an approval takes a yes or a no: {unfitting:?}");
+    let result = engine.answer(&paused.session, &ask.id, Answer::Once, AnswerRequest::default()).await?;
     assert_eq!((result.outcome, result.run), (Some(Outcome::Completed), paused.run));
-    // [answer-end]
     assert_eq!((result.summary.as_str(), done.load(Ordering::SeqCst)), ("It is live.", 1));
     assert!(result.ms < 1_000, "waiting for a person costs the run no time");
 
     let other: AskId = "a9-00000000".parse()?;
     for wrong in [&ask.id, &other] {
-        let refused = engine.answer(&paused.session, wrong, Answer::Once, again()).await.err();
+        let refused = engine.answer(&paused.session, wrong, Answer::Once, AnswerRequest::default()).await.err();
         assert!(matches!(refused, Some(EngineError::NoSuchAsk(_))), "{refused:?}");
     }
     assert_eq!(done.load(Ordering::SeqCst), 1);

@@ -12,7 +12,6 @@ use super::Shown;
 use super::fakes::Fakes;
 
 pub(crate) async fn show() -> Shown {
-    // [gate-begin]
     let rules = [
         ("write_file(docs/**)", Verdict::Allow),
         ("write_file(docs/legal/**)", Verdict::Deny),
@@ -22,7 +21,6 @@ pub(crate) async fn show() -> Shown {
     let rules = rules.map(|(text, verdict)| Rule::parse(text, verdict, Level::User));
     let rules = rules.into_iter().collect::<Result<Vec<_>, _>>()?;
     let gate = PermissionGate { mode: Mode::Ask, rules, ..PermissionGate::default() };
-    // [gate-end]
 
     // Asked directly, without an engine.
     let explained = |path: &str| {

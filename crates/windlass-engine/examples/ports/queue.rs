@@ -34,7 +34,6 @@ pub(crate) async fn show() -> Shown {
     let engine = fakes.builder().tools([wait.boxed()]).build()?;
     let session = engine.open(Open::New, RunMode::Full).await?;
 
-    // [queue-begin]
     let mut run = session.run(Message::user("go right"), RunOptions::default())?;
     while let Some(event) = run.next().await {
         if let EventKind::CallStarted { .. } = event.kind {
@@ -43,7 +42,6 @@ pub(crate) async fn show() -> Shown {
             go_on.notify_one();
         }
     }
-    // [queue-end]
     let texts = |n: usize| -> Vec<String> { fakes.provider.asked()[n].iter().map(Message::text).collect() };
     assert_eq!(texts(1).last().map(String::as_str), Some("no, left"), "taken up between two steps");
 

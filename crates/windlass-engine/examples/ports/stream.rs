@@ -16,7 +16,6 @@ use super::fakes::Fakes;
 
 pub(crate) async fn show() -> Shown {
     let engine = Fakes::new([says("Hello there.")]).builder().build()?;
-    // [stream-begin]
     let mut run = engine.stream(Request::new("greet me")).await?;
     let (mut shown, mut last_seq, mut fold) = (String::new(), None, None);
     while let Some(event) = run.next().await {
@@ -28,7 +27,6 @@ pub(crate) async fn show() -> Shown {
         }
     }
     let result = fold.ok_or("a run has events")?.finish();
-    // [stream-end]
     assert_eq!((shown.as_str(), result.summary.as_str()), ("Hello there.", "Hello there."));
     assert_eq!(result.outcome, Some(Outcome::Completed));
     assert!(last_seq > Some(1));
