@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::json;
 use windlass_core::BoxFuture;
 use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
-use windlass_engine::testing::{call, says};
+use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Request, RunOptions};
 
 use super::Shown;
@@ -149,9 +150,17 @@ impl Transaction for View {
 pub(crate) async fn show() -> Shown {
     let tree = Tree::of(&[("lib.rs", "old")]);
     let write = |text: &str| call("1", "write_file", &json!({"path": "lib.rs", "text": text}));
-    let fakes = Fakes::new([write("new"), says("done"), write("newer"), says("done"), says("as it was")]);
+    let wait = call("2", "wait", &json!({}));
+    let fakes = Fakes::new([write("new"), says("done"), write("newer"), wait, says("done"), says("as it was")]);
+    // While the agent waits, the person writes in their own tree.
+    let theirs = tree.clone();
+    let wait = FnTool::new("wait", Effect::Read, move |_, _| {
+        theirs.all().insert("mine.txt".into(), b"by hand".to_vec());
+        Box::pin(async { Ok(ToolOutput::text("waited")) })
+    });
     let copies = Copies::of(&tree);
-    let engine = fakes.builder().workspaces(Arc::new(copies.clone())).tools([write_file()]).build()?;
+    let tools = [write_file(), wait.boxed()];
+    let engine = fakes.builder().workspaces(Arc::new(copies.clone())).tools(tools).build()?;
     let mut request = Request::new("renew lib.rs");
     request.options = RunOptions { yes: true, ..RunOptions::default() };
     let result = engine.execute(request.clone()).await?;
@@ -159,26 +168,16 @@ pub(crate) async fn show() -> Shown {
     assert_eq!(result.landed.map(|landed| landed.files), Some(vec!["lib.rs".to_owned()]));
     assert_eq!(tree.all()["lib.rs"], b"new");
 
-    // The person writes while the agent works: nothing of theirs is overwritten, and nothing of the run is lost.
-    let mut run = engine.stream(request.clone()).await?;
-    let (mut kept, mut outcome) = (None, None);
-    while let Some(event) = run.next().await {
-        match event.kind {
-            windlass_core::event::EventKind::CallFinished { .. } => {
-                tree.all().insert("mine.txt".into(), b"by hand".to_vec());
-            }
-            windlass_core::event::EventKind::Kept { name } => kept = Some(name),
-            windlass_core::event::EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
-            _ => {}
-        }
-    }
+    // Nothing of theirs is overwritten, and nothing of the run is lost.
+    let result = engine.execute(request.clone()).await?;
+    let outcome = result.outcome;
     assert!(matches!(outcome, Some(Outcome::Failed { reason: FailReason::LandingConflict, .. })), "{outcome:?}");
     assert_eq!(tree.all()["lib.rs"], b"new");
     assert_eq!(tree.all()["mine.txt"], b"by hand");
 
     // They take their file away again, and a later run goes on with the kept copy.
     tree.all().remove("mine.txt");
-    request.options.contract.kept = kept;
+    request.options.contract.kept = result.transaction;
     let result = engine.execute(request).await?;
     assert_eq!((result.outcome, tree.all()["lib.rs"].as_slice()), (Some(Outcome::Completed), &b"newer"[..]));
     assert!(copies.shelf.lock().unwrap_or_else(PoisonError::into_inner).is_empty());

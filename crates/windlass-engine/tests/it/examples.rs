@@ -70,7 +70,8 @@ fn rows() -> Vec<(String, String, String)> {
         let bare = |cell: &str| cell.strip_prefix('`')?.strip_suffix('`').map(str::to_owned);
         Some((bare(port)?, who.to_owned(), bare(example)?))
     };
-    PAGE.lines().filter_map(cells).collect()
+    let (_, table) = PAGE.split_once("## The ports").unwrap();
+    table.lines().filter_map(cells).collect()
 }
 
 #[test]
