@@ -1,7 +1,7 @@
 //! One example for each port of the engine and for each call of its facade: a file each, and nothing of a machine.
 //! `cargo run -p windlass-engine --example ports` shows them all, `... -- provider tool` those.
 //! Each asserts what it claims, so an example that is wrong fails. One program, because
-//! twenty would cost half a minute and half a gigabyte with every build.
+//! twenty would cost twenty seconds and 660 MB with every build.
 #![allow(clippy::print_stdout, reason = "a program, not the library")]
 
 mod artifacts;

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use serde_json::json;
 use windlass_core::clock::Clock;
 use windlass_core::event::Event;
 use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
+use windlass_core::store::SessionStore;
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Delivery, Engine, Open, Request};
@@ -59,22 +61,23 @@ async fn work(lab: &Lab, engine: &Engine, word: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_engines_in_one_process_share_nothing() {
-    // The same clock but for a day, and the same chance: their sessions would meet if anything were shared.
+    // The same second and the same chance, so the same ids: their sessions would meet if anything were shared.
     let (one, first) = world("alpha", Duration::ZERO);
-    let (two, second) = world("omega", Duration::from_secs(86_400));
+    let (two, second) = world("omega", Duration::from_millis(500));
     let (ours, theirs) = tokio::join!(
         async { tokio::spawn(async move { (work(&one, &first, "alpha").await, one, first) }).await.unwrap() },
         async { tokio::spawn(async move { (work(&two, &second, "omega").await, two, second) }).await.unwrap() },
     );
     for ((ids, lab, engine), own, other) in [(&ours, "alpha", "omega"), (&theirs, "omega", "alpha")] {
         assert_eq!(ids.len(), RUNS);
-        let day = lab.clock.now().to_string()[..10].to_owned();
+        let now = lab.clock.now();
+        assert_eq!(lab.store.list().count().await, RUNS);
         for id in ids {
             let id = id.parse().unwrap();
             let lines = lab.store.lines(&id);
             assert!(lines.iter().any(|line| line.contains(own)) && !lines.iter().any(|line| line.contains(other)));
-            let at = |line: &String| serde_json::from_str::<Event>(line).unwrap().at.to_string();
-            assert!(lines.iter().all(|line| at(line).starts_with(&day)), "{day}");
+            let at = |line: &String| serde_json::from_str::<Event>(line).unwrap().at;
+            assert!(lines.iter().all(|line| at(line) == now), "{now}");
             let session = engine.open(Open::Resume(id), RunMode::Full).await.unwrap();
             assert_eq!(session.look(|history| history.notes().to_owned()), own);
             session.queue(Message::user("later"), Delivery::FollowUp).await.unwrap();
@@ -82,9 +85,8 @@ async fn two_engines_in_one_process_share_nothing() {
         let paths: Vec<String> = lab.workspaces.tree().changes.iter().map(|change| change.path.clone()).collect();
         assert_eq!(paths, [own]);
     }
-    let days: BTreeSet<_> =
-        [&ours.1, &theirs.1].iter().map(|lab| lab.clock.now().to_string()[..10].to_owned()).collect();
-    assert_eq!(days.len(), 2, "each had its own clock");
+    assert_eq!(ours.0, theirs.0, "the same ids");
+    assert_ne!(ours.1.clock.now(), theirs.1.clock.now(), "and other clocks");
 }
 
 /// What the process has that a library could change: caught, blocked and ignored signals, directory, variables.
