@@ -11,6 +11,7 @@ use windlass_core::runtime::RunMode;
 use windlass_core::validator::Evidence;
 use windlass_core::workspace::{FileChange, Landed};
 
+use crate::asking::OnAsk;
 use crate::run::{RunHandle, RunOptions};
 use crate::session::{Engine, EngineError, Open};
 
@@ -164,6 +165,12 @@ pub struct AnswerRequest {
     pub options: RunOptions,
 }
 
+/// Options for a run whose events nobody sees before its end: waiting for an answer would be waiting in vain.
+fn unwatched(options: RunOptions) -> RunOptions {
+    let on_ask = if options.on_ask == OnAsk::Wait { OnAsk::Pause } else { options.on_ask };
+    RunOptions { on_ask, ..options }
+}
+
 async fn followed(session: SessionId, mut run: RunHandle) -> RunResult {
     let mut fold = ResultFold::new(session, run.id().clone());
     while let Some(event) = run.next().await {
@@ -173,8 +180,10 @@ async fn followed(session: SessionId, mut run: RunHandle) -> RunResult {
 }
 
 impl Engine {
-    /// Does one task in a new session, to its end.
-    pub async fn execute(&self, request: Request) -> Result<RunResult, EngineError> {
+    /// Does one task in a new session, to its end or to the first ask: nobody watches who could answer one meanwhile,
+    /// so [`OnAsk::Wait`] is [`OnAsk::Pause`] here.
+    pub async fn execute(&self, mut request: Request) -> Result<RunResult, EngineError> {
+        request.options = unwatched(request.options);
         let raise = request.raise_on_budget_exceeded;
         let (session, run) = self.start(request).await?;
         let result = followed(session, run).await;
@@ -185,8 +194,8 @@ impl Engine {
         }
     }
 
-    /// Answers what a run of a session waits for and goes on with it, to its end or to the next ask. An id that is not
-    /// open there is an error, and nothing changes.
+    /// Answers what a run of a session waits for and goes on with it, to its end or to the next ask, in whichever
+    /// process that is. An id that is not open there is an error, and nothing changes.
     pub async fn answer(
         &self,
         session: &SessionId,
@@ -195,11 +204,12 @@ impl Engine {
         request: AnswerRequest,
     ) -> Result<RunResult, EngineError> {
         let opened = self.open(Open::Resume(session.clone()), request.mode).await?;
-        let run = opened.answer(ask, answer, request.options)?;
+        let run = opened.answer(ask, answer, unwatched(request.options))?;
         Ok(followed(session.clone(), run).await)
     }
 
-    /// The same as a stream of events; [`ResultFold`] makes the result of them.
+    /// The same as a stream of events; [`ResultFold`] makes the result of them. Whoever reads it answers asks through
+    /// the handle.
     pub async fn stream(&self, request: Request) -> Result<RunHandle, EngineError> {
         Ok(self.start(request).await?.1)
     }

@@ -5,6 +5,8 @@ mod context;
 mod contract;
 mod durable;
 mod endings;
+mod examples;
+mod guest;
 mod lab;
 mod people;
 mod providers;
