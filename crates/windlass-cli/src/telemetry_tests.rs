@@ -34,7 +34,11 @@ fn nothing_is_sent_without_a_setting_of_our_own() {
     check("otel.enabled = false\notel.endpoint = \"http://a:1\"", &[], "off");
     check("otel.endpoint = \"http://a:1\"", &[usual, token], "http://a:1/v1/traces");
     check("otel.enabled = true", &[], "http://localhost:4318/v1/traces");
-    check("otel.enabled = true", &[usual, token], "http://collector:4318/base/v1/traces authorization: Bearer t x-b: 2");
+    check(
+        "otel.enabled = true",
+        &[usual, token],
+        "http://collector:4318/base/v1/traces authorization: Bearer t x-b: 2",
+    );
 }
 
 #[test]
@@ -42,11 +46,7 @@ fn headers_take_their_values_from_variables_and_mistakes_show_no_secret() {
     let on = |headers: &str| format!("otel.endpoint = \"https://a/x\"\notel.headers = [\"{headers}\"]");
     check(&on("Authorization=TOKEN"), &[("TOKEN", "s3cret")], "https://a/x/v1/traces authorization: s3cret");
     check(&on("authorization=TOKEN"), &[], "`otel.headers`: the variable TOKEN is not set");
-    check(
-        &on("authorization"),
-        &[],
-        "`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable",
-    );
+    check(&on("authorization"), &[], "`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable");
     check(
         &on("authorization=TOKEN"),
         &[("TOKEN", "a\nb")],

@@ -132,8 +132,7 @@ fn metric(measure: Measure, series: &[Series]) -> Option<Json> {
                 point
             });
             let points = points.collect::<Vec<_>>();
-            metric["sum"] =
-                json!({ "aggregationTemporality": DELTA, "isMonotonic": true, "dataPoints": points });
+            metric["sum"] = json!({ "aggregationTemporality": DELTA, "isMonotonic": true, "dataPoints": points });
         }
     }
     Some(metric)

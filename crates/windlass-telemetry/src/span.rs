@@ -159,7 +159,8 @@ impl Span {
     /// About how many bytes it has when it is sent.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let of = |attributes: &[Attribute]| attributes.iter().map(|(name, value)| name.len() + value.weight() + 32).sum();
+        let of =
+            |attributes: &[Attribute]| attributes.iter().map(|(name, value)| name.len() + value.weight() + 32).sum();
         let events: usize = self.events.iter().map(|event| event.name.len() + of(&event.attributes) + 64).sum();
         let own: usize = of(&self.attributes);
         256 + self.name.len() + own + events + self.detail.as_ref().map_or(0, String::len)

@@ -22,11 +22,8 @@ const BATCH: usize = 256;
 pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::load(None)?;
     let id = session_id(&args.session)?;
-    let mut page = Page {
-        resource: telemetry::resource(&settings, id.as_str()),
-        spans: Vec::new(),
-        meter: Meter::default(),
-    };
+    let mut page =
+        Page { resource: telemetry::resource(&settings, id.as_str()), spans: Vec::new(), meter: Meter::default() };
     let store = SessionLog::new(settings.places.sessions_dir());
     let mut spans = Spans::new(Options { content: args.content, provider: None });
     let mut model: Option<String> = None;

@@ -147,14 +147,7 @@ impl OpenRun {
     }
 
     /// The run has its outcome.
-    pub(super) fn finish(
-        mut self,
-        outcome: &Outcome,
-        totals: &Spent,
-        ms: u64,
-        told: &Told<'_>,
-        out: &mut Finished,
-    ) {
+    pub(super) fn finish(mut self, outcome: &Outcome, totals: &Spent, ms: u64, told: &Told<'_>, out: &mut Finished) {
         let error = match outcome {
             Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. } => None,
             Outcome::Failed { reason, .. } => Some(word(reason)),

@@ -21,9 +21,7 @@ struct Collector {
 impl Collector {
     fn spans(&self) -> usize {
         let got = self.got.lock().unwrap();
-        let of = |request: &Value| {
-            request["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().map_or(0, Vec::len)
-        };
+        let of = |request: &Value| request["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().map_or(0, Vec::len);
         got.iter().map(|(_, request)| of(request)).sum()
     }
 }

@@ -88,7 +88,9 @@ pub(crate) fn spent(cost: Option<u64>) -> Value {
 /// An answer with these calls of `bash`.
 pub(crate) fn said(calls: &[&str]) -> Value {
     let mut parts = vec![json!({ "type": "text", "text": "ANSWER" })];
-    parts.extend(calls.iter().map(|id| json!({ "type": "call", "id": id, "name": "bash", "args": { "command": "ARGS" } })));
+    parts.extend(
+        calls.iter().map(|id| json!({ "type": "call", "id": id, "name": "bash", "args": { "command": "ARGS" } })),
+    );
     json!({ "kind": "said", "message": { "role": "assistant", "origin": "model", "parts": parts } })
 }
 
@@ -120,15 +122,21 @@ pub(crate) fn eventful() -> Vec<Event> {
         (4.5, spent(Some(7))),
         (4.5, json!({ "kind": "budget_warned", "limit": "tokens" })),
         (5.0, json!({ "kind": "asked", "ask": ask })),
-        (6.0, json!({ "kind": "answered", "ask": "a1-00000001", "answer": { "is": "text", "text": "THIS" }, "by": "person" })),
+        (
+            6.0,
+            json!({ "kind": "answered", "ask": "a1-00000001", "answer": { "is": "text", "text": "THIS" }, "by": "person" }),
+        ),
         (6.0, call("c1")),
         (6.0, json!({ "kind": "denied", "call": "c2", "rule": "RULE", "reason": "WHY" })),
         (6.0, result("c2", "bash", Some("denied"))),
         (6.1, result("c3", "MADE_UP", Some("unknown_tool"))),
         (7.5, result("c1", "bash", None)),
         (9.0, spent(None)),
-        (9.0, json!({ "kind": "compacted", "kept_from": 5, "summary": "SUMMARY", "by": "window",
-                      "left_out": [{ "what": "WHAT", "count": 3, "bytes": 9 }] })),
+        (
+            9.0,
+            json!({ "kind": "compacted", "kept_from": 5, "summary": "SUMMARY", "by": "window",
+                      "left_out": [{ "what": "WHAT", "count": 3, "bytes": 9 }] }),
+        ),
         (9.5, json!({ "kind": "warned", "code": "unknown_stream_event", "text": "TEXT" })),
         (11.0, said(&[])),
         (11.0, spent(Some(9))),

@@ -79,7 +79,8 @@ fn what_is_open_at_the_end_was_interrupted() {
 fn a_new_run_ends_one_that_was_left_open_and_what_comes_late_begins_none() {
     let late = json!({ "kind": "warned", "code": "c", "text": "t" });
     let done = ended(json!({ "is": "completed" }));
-    let lines = [("r1", started()), ("r2", started()), ("r2", done), ("r2", late), ("r2", json!({ "kind": "session_closed" }))];
+    let lines =
+        [("r1", started()), ("r2", started()), ("r2", done), ("r2", late), ("r2", json!({ "kind": "session_closed" }))];
     let events: Vec<_> = lines.iter().zip(1..).map(|((run, kind), seq)| event(seq, run, 0.0, kind)).collect();
     let all = fold(&events, false).spans;
     let ends: Vec<Option<&str>> = all.iter().map(|span| span.error.as_deref()).collect();
