@@ -154,6 +154,39 @@ fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
 }
 
 #[test]
+fn a_run_whose_process_died_is_told_by_the_next() {
+    let place = Place::new();
+    assert_eq!(play(&place, WORK, &[]).code, 0);
+    let log = place.sessions()[0].join("events.jsonl");
+    let text = std::fs::read_to_string(&log).unwrap();
+    let cut = text.lines().position(|line| line.contains("\"call_finished\"")).unwrap();
+    let whole: String = text.lines().take(cut).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&log, whole).unwrap();
+    let (url, got) = collector("200 OK");
+    let script = place.script(HELLO);
+    let id = id_of(&place.sessions()[0]);
+    let mut command = place.command(&["resume", "--script", &script, &id, "go on"]);
+    command.env("WINDLASS_OTEL_ENDPOINT", &url);
+    let output = place.run_with(command, "");
+    assert_eq!(output.code, 0, "{}", output.err);
+    let requests: Vec<String> = got.try_iter().collect();
+    let json: Value = serde_json::from_str(&requests[0][requests[0].find('{').unwrap()..]).unwrap();
+    let told = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().iter();
+    let told: Vec<(&str, &Value)> =
+        told.map(|span| (span["name"].as_str().unwrap(), &span["status"]["message"])).collect();
+    let died = Value::from("interrupted");
+    assert_eq!(
+        told,
+        [
+            ("execute_tool bash", &died),
+            ("invoke_agent windlass", &died),
+            ("chat scripted", &Value::Null),
+            ("invoke_agent windlass", &Value::Null)
+        ]
+    );
+}
+
+#[test]
 fn a_collector_that_is_away_ill_or_asleep_is_one_warning_and_no_failure() {
     let place = Place::new();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
