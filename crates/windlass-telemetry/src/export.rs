@@ -125,9 +125,10 @@ impl Exporter {
 
     /// Sends what waits, for at most this long. Gives what went wrong, the first time something did.
     pub async fn flush(&self, limit: Duration) -> Option<String> {
-        // Who let us wait in vain once does not hold up the end of every run.
-        let limit = if self.shared.lock().slow { Duration::ZERO } else { limit };
-        if tokio::time::timeout(limit, self.shared.send_all()).await.is_err() {
+        if self.shared.lock().slow {
+            // Who let us wait in vain once does not hold up the end of every run.
+            self.shared.wake.notify_one();
+        } else if tokio::time::timeout(limit, self.shared.send_all()).await.is_err() {
             let mut queue = self.shared.lock();
             queue.slow = true;
             let why = format!("the collector did not answer within {} s", limit.as_secs_f32());

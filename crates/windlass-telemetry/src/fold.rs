@@ -112,12 +112,11 @@ impl Spans {
 impl Told<'_> {
     /// Who served which model.
     fn served(&self, model: Option<&str>) -> Vec<Attribute> {
-        let provider = provider_name(self.options.provider.as_deref().unwrap_or("unknown"));
-        let mut all: Vec<Attribute> = vec![("gen_ai.provider.name", provider.into())];
-        if let Some(model) = model.or(self.facts.model.as_deref()) {
-            all.push(("gen_ai.request.model", model.into()));
-        }
-        all
+        let model = model.or(self.facts.model.as_deref());
+        // A model call needs the name of somebody.
+        let provider = self.options.provider.as_deref().or(model.map(|_| "unknown"));
+        let provider = provider.map(|provider| ("gen_ai.provider.name", provider_name(provider).into()));
+        provider.into_iter().chain(model.map(|model| ("gen_ai.request.model", model.into()))).collect()
     }
 
     /// Words that somebody wrote; absent where content is not told.

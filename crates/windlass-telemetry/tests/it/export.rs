@@ -90,6 +90,7 @@ async fn a_collector_that_hangs_holds_nobody_up_for_longer_than_once_the_limit()
     exporter.give(many(1));
     assert_eq!(exporter.flush(LIMIT).await, None, "it is told once");
     assert!(began.elapsed() < LIMIT + Duration::from_millis(10), "the next run waits no more");
+    assert_eq!(collector.spans(), 1, "what came later waits its turn");
 }
 
 #[tokio::test(start_paused = true)]
