@@ -20,6 +20,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-tools", &["windlass-core", "windlass-host", "windlass-shell"]),
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
+    // Makes traces of events; what it sends leaves through a port that the binary fills.
+    ("windlass-telemetry", &["windlass-core"]),
     // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
     // listens on loopback by nature, so it bans nothing.
     ("windlass-corpus", &[]),
@@ -34,6 +36,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-providers",
             "windlass-sandbox",
             "windlass-shell",
+            "windlass-telemetry",
             "windlass-tools",
             "windlass-validators",
             "windlass-corpus",
@@ -73,6 +76,10 @@ const MUST_BAN: &[(&str, &[&str])] = &[
     ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-shell", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-validators", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
+    (
+        "windlass-telemetry",
+        &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"],
+    ),
 ];
 
 /// The one crate that may do all of this.

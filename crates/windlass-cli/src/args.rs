@@ -14,7 +14,7 @@ pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
     ContractArgs, DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
 };
-pub(crate) use self::reports::{DiagramArgs, StatsArgs, StatsBy};
+pub(crate) use self::reports::{DiagramArgs, OtelArgs, StatsArgs, StatsBy};
 pub(crate) use self::sessions::{ExportFormat, ImportArgs, ImportFrom, SearchArgs, SessionsCommand, ShowArgs};
 
 /// Run any coding agent under one contract that is enforced.
@@ -100,6 +100,8 @@ pub(crate) enum DebugCommand {
     Attacks(AttacksArgs),
     /// Check the syntax of texts and print the verdict on each, one JSON line a row
     Validate(ValidateArgs),
+    /// Print the traces and metrics of a session as OTLP/JSON, one request a line; nothing is sent
+    Otel(OtelArgs),
     /// Print the reference of settings, events, outcomes and exit codes, as it stands in the docs
     Reference,
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod fork;
 mod kept;
 mod models;
+mod otel;
 mod policy;
 mod prompt;
 mod reference;
@@ -63,6 +64,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
+        Command::Debug(DebugCommand::Otel(args)) => otel::run(&args),
         Command::Debug(DebugCommand::Reference) => Ok(exit::printed(&reference::text())),
         Command::Completion { shell } => {
             let mut script = Vec::new();

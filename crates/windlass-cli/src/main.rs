@@ -18,6 +18,7 @@ mod saved_plan;
 mod session_run;
 mod settings;
 mod tape;
+mod telemetry;
 mod view;
 mod wire;
 

@@ -142,6 +142,16 @@ fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Ven
     })
 }
 
+/// Who served a run, as far as its log knows: by what was typed, else by the name of the model.
+pub(crate) fn vendor_of(agent: &AgentArgs, model: Option<&str>) -> Option<String> {
+    if agent.script.is_some() {
+        return Some("scripted".to_owned());
+    }
+    let named = agent.model.as_deref().and_then(|text| text.split_once('/')).and_then(|(first, _)| vendor(first));
+    let serves = |v: &&Vendor| model.is_some_and(|model| models::lookup(v.id, model).is_some());
+    agent.provider.clone().or_else(|| Some(named.or_else(|| VENDORS.iter().find(serves))?.id.to_owned()))
+}
+
 fn default_model(vendor: &Vendor) -> Option<&'static str> {
     match vendor.id {
         "anthropic" => Some("claude-sonnet-5-5"),

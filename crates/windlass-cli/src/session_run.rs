@@ -33,6 +33,7 @@ use crate::plan::{self, ModelPlan};
 use crate::programs::with_programs;
 use crate::safe::json_line;
 use crate::settings::Settings;
+use crate::telemetry::Telemetry;
 use crate::view::style::first_line;
 use crate::view::{View, ask};
 use crate::{contract, exit, saved_plan, wire};
@@ -47,6 +48,7 @@ pub(crate) struct Desk {
     /// The last words of a run are kept as a plan.
     plans: bool,
     view: View,
+    telemetry: Telemetry,
     options: RunOptions,
     /// Lines that are typed while a run is going are words for it.
     pub(crate) steers: bool,
@@ -137,6 +139,7 @@ impl Desk {
         };
         let mode = settings.profile.as_ref().map_or(RunMode::Full, |profile| profile.mode);
         let session = wired.engine.open(which, mode).await?;
+        let telemetry = Telemetry::open(&settings, plan.as_ref(), &session, wired.store.as_ref()).await;
         let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
         let mut budget = settings.budget()?;
         if opening.only_land {
@@ -167,6 +170,7 @@ impl Desk {
             places: settings.places,
             plans: settings.profile.is_some_and(|profile| profile.plans),
             view,
+            telemetry,
             options,
             steers: false,
             input: Input::default(),
@@ -288,6 +292,7 @@ impl Desk {
                 event = handle.next() => {
                     let Some(event) = event else { break };
                     self.view.event(&event);
+                    self.telemetry.event(&event);
                     if out::broken().is_some() {
                         // Nobody reads the answer any more: no step is spent on it.
                         handle.cancel();
@@ -333,6 +338,7 @@ impl Desk {
         }
         self.signals.watch(None);
         self.view.end();
+        self.telemetry.rest().await;
         // The log says how it ended, also to a view that missed it.
         Ok(finished.or_else(|| {
             self.session.look(|history| match history.open_run() {

@@ -144,6 +144,27 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "tools.*.schema", kind: Kind::Text, doc: "JSON Schema of its arguments, as text; none without it." },
     Key { name: "tools.*.effect", kind: EFFECTS, doc: "The worst it can do; it must be said." },
     Key { name: "tools.*.timeout_s", kind: Kind::Number, doc: "Seconds until it is ended; 120." },
+    Key {
+        name: "otel.endpoint",
+        kind: Kind::Text,
+        doc: "A collector that traces and metrics of runs are sent to (OTLP/HTTP); nothing is sent without it.",
+    },
+    Key {
+        name: "otel.enabled",
+        kind: Kind::Boolean,
+        doc: "Whether telemetry is sent; without `otel.endpoint` to OTEL_EXPORTER_OTLP_ENDPOINT or localhost:4318.",
+    },
+    Key {
+        name: "otel.headers",
+        kind: Kind::Texts,
+        doc: "Headers for the collector, as `header=VARIABLE`: the value stands in the variable.",
+    },
+    Key {
+        name: "otel.content",
+        kind: Kind::Boolean,
+        doc: "Also send what was said: prompts, answers, arguments and results, without secrets.",
+    },
+    Key { name: "otel.service_name", kind: Kind::Text, doc: "`service.name` of what is sent; windlass." },
     Key { name: "ca_file", kind: Kind::Text, doc: "A PEM file with further root certificates." },
 ];
 

@@ -288,6 +288,11 @@ fn setup_failure(err: SetupError) -> Failure {
 }
 
 fn http(settings: &Settings) -> Result<Http, Failure> {
+    Http::new(&http_options(settings)?).map_err(|err| Failure::usage(err.to_string()))
+}
+
+/// How the network is reached.
+pub(crate) fn http_options(settings: &Settings) -> Result<HttpOptions, Failure> {
     let variable = |name: &str| {
         let lower = std::env::var(name.to_lowercase()).ok();
         lower.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
@@ -301,7 +306,7 @@ fn http(settings: &Settings) -> Result<Http, Failure> {
         Some(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         Some(_) => Err(Failure::usage(format!("`{key}` is a number of seconds, from 0.1 to 86400"))),
     };
-    let options = HttpOptions {
+    Ok(HttpOptions {
         extra_ca_pem,
         idle_timeout: seconds("idle_timeout_s", HttpOptions::default().idle_timeout)?,
         total_timeout: seconds("request_timeout_s", HttpOptions::default().total_timeout)?,
@@ -309,8 +314,7 @@ fn http(settings: &Settings) -> Result<Http, Failure> {
         http_proxy: variable("HTTP_PROXY"),
         no_proxy: variable("NO_PROXY"),
         ..HttpOptions::default()
-    };
-    Http::new(&options).map_err(|err| Failure::usage(err.to_string()))
+    })
 }
 
 /// Everything that must not be read back to a model or into a log.

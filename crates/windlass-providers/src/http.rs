@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
-use reqwest::{Method, Url};
+use reqwest::Method;
+pub use reqwest::{Url, header};
 use tokio::time::{Instant, Sleep};
 
+use self::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use crate::cassette::{Asked, Label, Player, Recorder, Recording};
 use crate::tls;
 

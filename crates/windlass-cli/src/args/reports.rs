@@ -43,3 +43,12 @@ pub(crate) struct DiagramArgs {
     #[command(flatten)]
     pub(crate) contract: ContractArgs,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct OtelArgs {
+    /// Which session
+    pub(crate) session: String,
+    /// Also what was said
+    #[arg(long)]
+    pub(crate) content: bool,
+}

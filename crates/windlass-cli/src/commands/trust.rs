@@ -241,6 +241,8 @@ impl Meaning {
             "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
             "provider" | "model" | "ca_file" => Self::Redirects,
             key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,
+            // It decides who else hears of the work here.
+            key if key.starts_with("otel.") => Self::Redirects,
             key if key.starts_with("tools.") => Self::Runs,
             key if key.starts_with("sandbox.") => Self::Loosens,
             _ => Self::Other,
@@ -340,6 +342,8 @@ mod tests {
         check("", "rules.allow = [\"bash\"]", Loosens);
         check("", "sandbox.write = [\"/\"]", Loosens);
         check("", "model = \"x\"", Redirects);
+        check("", "otel.endpoint = \"http://x\"", Redirects);
+        check("otel.endpoint = \"http://x\"", "otel.content = true", Redirects);
         check("", "tools.x.command = [\"x\"]", Runs);
         check("", "temperature = 1.0", Other);
     }

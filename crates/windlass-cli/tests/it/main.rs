@@ -24,6 +24,7 @@ mod safe;
 mod sandbox;
 mod secrets;
 mod sessions;
+mod telemetry;
 mod terminal;
 mod transactions;
 mod trust;

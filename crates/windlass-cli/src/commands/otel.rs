@@ -1,0 +1,81 @@
+//! `debug otel`: what telemetry would say of a session, from its log alone. It connects to nothing.
+
+use std::process::ExitCode;
+
+use futures_util::StreamExt;
+use windlass_core::event::EventKind;
+use windlass_core::store::SessionStore;
+use windlass_host::session_log::SessionLog;
+use windlass_telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp};
+
+use super::block_on;
+use crate::args::OtelArgs;
+use crate::failure::Failure;
+use crate::how::How;
+use crate::session_run::session_id;
+use crate::settings::Settings;
+use crate::{exit, out, plan, telemetry};
+
+/// Spans of one line.
+const BATCH: usize = 256;
+
+pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
+    let settings = Settings::load(None)?;
+    let id = session_id(&args.session)?;
+    let mut page =
+        Page { resource: telemetry::resource(&settings, id.as_str()), spans: Vec::new(), meter: Meter::default() };
+    let store = SessionLog::new(settings.places.sessions_dir());
+    let mut spans = Spans::new(Options { content: args.content, provider: None });
+    let mut model: Option<String> = None;
+    block_on(async {
+        let mut events = store.read(&id, 1);
+        while let Some(event) = events.next().await {
+            let event = event?;
+            match &event.kind {
+                EventKind::SessionOpened { model: first, .. } => model = first.clone(),
+                EventKind::ModelSwitched { to, .. } => model = Some(to.clone()),
+                EventKind::RunStarted { how, .. } => {
+                    let agent = How::from_log(how.as_ref()).agent;
+                    spans.options.provider = plan::vendor_of(&agent, model.as_deref());
+                }
+                _ => {}
+            }
+            page.take(spans.apply(&event));
+            if out::broken().is_some() {
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    page.take(spans.finish());
+    page.print();
+    let series = page.meter.take();
+    if !series.is_empty() {
+        out::json(&otlp::metrics(&page.resource, &series));
+    }
+    Ok(exit::unless_broken(0))
+}
+
+/// What was made and not printed yet.
+struct Page {
+    resource: Resource,
+    spans: Vec<Span>,
+    meter: Meter,
+}
+
+impl Page {
+    fn take(&mut self, finished: Finished) {
+        self.spans.extend(finished.spans);
+        finished.points.into_iter().for_each(|point| self.meter.add(point));
+        if self.spans.len() >= BATCH {
+            self.print();
+        }
+    }
+
+    fn print(&mut self) {
+        if !self.spans.is_empty() {
+            out::json(&otlp::traces(&self.resource, &self.spans));
+            self.spans.clear();
+        }
+    }
+}
