@@ -1,6 +1,7 @@
 //! Behaviour of the engine, through its public door and the fakes it ships.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod attacks;
 mod context;
 mod contract;
 mod durable;
