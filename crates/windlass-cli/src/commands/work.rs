@@ -95,8 +95,14 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         Ok((id, glance))
     })?;
     let then = How::from_log(glance.how.as_ref());
+    let words = plan::words(&args.prompt)?;
+    let silent = words.trim().is_empty();
     // What waits for an answer goes on under its own terms; a new prompt only keeps the model.
-    let goes_on = args.prompt.is_empty() && kept.is_none() && !glance.asks.is_empty();
+    let waiting = !glance.asks.is_empty();
+    let of_this_copy = kept.is_some() && glance.open.as_ref().is_some_and(|open| open.copy == kept);
+    let goes_on = silent && waiting && (kept.is_none() || of_this_copy);
+    // The run that waits knows its copy.
+    let kept = kept.filter(|_| !goes_on);
     let open = glance.open.as_ref().filter(|_| goes_on);
     let (agent, limits, contract) = match goes_on {
         true => {
@@ -117,12 +123,11 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         only_land: false,
         room: args.last.map(Room::Last).or(args.summary.then_some(Room::Summary)),
     };
-    if args.prompt.is_empty() && opening.kept.is_none() && std::io::stdin().is_terminal() {
+    if silent && opening.kept.is_none() && std::io::stdin().is_terminal() {
         return block_on(talk(ready, opening));
     }
-    let words = plan::words(&args.prompt)?;
     let waits = !glance.queue.all().is_empty();
-    let prompt = match (opening.kept.is_some(), words.trim().is_empty()) {
+    let prompt = match (opening.kept.is_some(), silent) {
         (true, true) => Some(Message::user(GO_ON)),
         // Nothing is said, so that what is open stays open, and what waits is done.
         (false, true) if goes_on || waits => None,
