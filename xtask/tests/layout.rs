@@ -49,10 +49,28 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
 
 /// What a crate's `clippy.toml` must ban, one word for each kind of thing it must not do itself.
 const MUST_BAN: &[(&str, &[&str])] = &[
-    ("windlass-core", &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"]),
+    (
+        "windlass-core",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+            "std::time::SystemTime::now",
+            "std::env::set_current_dir",
+            "std::panic::set_hook",
+        ],
+    ),
     (
         "windlass-engine",
-        &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"],
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+            "std::time::SystemTime::now",
+            "std::env::set_current_dir",
+            "std::panic::set_hook",
+            "tokio::signal::unix::signal",
+        ],
     ),
     ("windlass-tools", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),

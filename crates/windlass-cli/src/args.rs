@@ -202,6 +202,12 @@ pub(crate) struct ResumeArgs {
     pub(crate) session: Option<String>,
     /// What to do next; without it, a chat, or for a kept run what it was doing
     pub(crate) prompt: Vec<String>,
+    /// Of what was said keep only the last so many steps, and a summary of the rest
+    #[arg(long, value_name = "N", conflicts_with = "summary")]
+    pub(crate) last: Option<u32>,
+    /// Of what was said keep only a summary, and your own words
+    #[arg(long)]
+    pub(crate) summary: bool,
     /// Work on a copy that lands when the checks pass; always so for a kept run
     #[arg(long)]
     pub(crate) isolated: bool,

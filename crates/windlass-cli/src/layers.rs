@@ -65,8 +65,9 @@ impl Prompt {
             };
             let path = &file.file.path;
             let text = format!(
-                "{about}\n<instructions of=\"{whose}\" file=\"{path}\">\n{}\n</instructions>\n",
-                clean(&file.text)
+                "{about}\n<instructions of=\"{whose}\" file=\"{}\">\n{}\n</instructions>\n",
+                named(path),
+                within(&clean(&file.text))
             );
             layers.push(Layer { kind, path: Some(path.clone()), text });
         }
@@ -89,6 +90,30 @@ impl Prompt {
     pub(crate) fn system(&self) -> String {
         self.layers.iter().map(|layer| layer.text.as_str()).collect()
     }
+}
+
+/// What a file says, without what would end its own words and begin those of somebody who counts for more.
+fn within(text: &str) -> String {
+    const TAG: &str = "instructions";
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        let begins = || {
+            let rest = text[at + 1..].trim_start_matches(|c: char| c == '/' || c.is_whitespace());
+            rest.get(..TAG.len()).is_some_and(|word| word.eq_ignore_ascii_case(TAG))
+        };
+        if c == '<' && begins() {
+            out.push_str("&lt;");
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// A path between quotes.
+fn named(path: &str) -> String {
+    let fits = |c: char| if c.is_control() || matches!(c, '"' | '<' | '>') { '_' } else { c };
+    path.chars().map(fits).collect()
 }
 
 /// What stays true for all runs that are started in the same way. No date: it would change under a session.

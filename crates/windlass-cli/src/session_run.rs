@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::context::How as Room;
 use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
@@ -67,6 +68,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) kept: Option<String>,
     /// Nobody works on it any more: what is there is judged, and lands.
     pub(crate) only_land: bool,
+    /// How much of what was said gives way first.
+    pub(crate) room: Option<Room>,
 }
 
 /// Which session.
@@ -173,6 +176,9 @@ impl Desk {
             input: Input::default(),
             signals: Signals::listen()?,
         };
+        if let Some(how) = opening.room {
+            desk.make_room(how).await?;
+        }
         if opening.output.format() == Format::StreamJson {
             desk.show_opening(wired.store.as_ref()).await?;
         }
@@ -239,6 +245,19 @@ impl Desk {
         }
     }
 
+    /// Makes room in what was said, and says what came of it.
+    pub(crate) async fn make_room(&mut self, how: Room) -> Result<(), Failure> {
+        let before = self.session.look(|history| history.held());
+        match self.session.compact(how, self.options.budget).await? {
+            true => {
+                let after = self.session.look(|history| history.held());
+                self.view.say(&format!("room was made: {before} bytes of messages are {after} now"));
+            }
+            false => self.view.say("there was nothing to make room of"),
+        }
+        Ok(())
+    }
+
     /// Keeps what a planning run ended with.
     pub(crate) fn keep_plan(&mut self) -> Result<(), Failure> {
         if !self.plans {
@@ -266,6 +285,7 @@ impl Desk {
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
         let mut asking: Option<Ask> = None;
+        let mut finished = None;
         loop {
             tokio::select! {
                 biased;
@@ -291,6 +311,8 @@ impl Desk {
                                 self.remember(&open);
                             }
                         }
+                        // Also where it could not be written: then the log does not know.
+                        EventKind::RunFinished { outcome, .. } => finished = Some(outcome),
                         _ => {}
                     }
                 }
@@ -318,9 +340,11 @@ impl Desk {
         self.view.end();
         self.telemetry.rest().await;
         // The log says how it ended, also to a view that missed it.
-        Ok(self.session.look(|history| match history.open_run() {
-            Some(_) => None,
-            None => history.last_outcome().cloned(),
+        Ok(finished.or_else(|| {
+            self.session.look(|history| match history.open_run() {
+                Some(_) => None,
+                None => history.last_outcome().cloned(),
+            })
         }))
     }
 

@@ -158,7 +158,7 @@ const NO_SUMMARY: &str = "[Earlier messages of this session were left out to mak
 pub fn by_the_log(entries: &[Entry], facts: &Facts, how: How, room: usize) -> Option<Compaction> {
     let Plan { mut compaction, dropped } = plan(entries, how, room)?;
     if !dropped.is_empty() {
-        compaction.summary = write(&Sections::of(facts), facts, &compaction.left_out, room);
+        compaction.summary = write(&Sections::known(&dropped, facts), facts, &compaction.left_out, room);
     }
     Some(compaction)
 }

@@ -238,6 +238,34 @@ fn words_of_a_person_that_do_not_fit_are_shortened_the_oldest_first() {
 }
 
 #[test]
+fn short_words_of_a_person_that_had_to_go_are_named_and_nobody_says_that_they_are_there() {
+    let mut live = Live::default();
+    for n in 0..400 {
+        live.prompt(format!("short wish {n}"));
+        live.step("x".repeat(100));
+    }
+    assert!(live.compact(How::Fit(Cause::Window), 8_192));
+    let last = live.last();
+    let gone = last.left_out.iter().find(|row| row.what == "older messages of yours").map_or(0, |row| row.count);
+    let held = live.history.entries().iter().filter(|entry| is_words(entry)).count() as u64;
+    assert!(gone > 0 && gone + held == 400, "{gone} of 400 are gone, {held} are there");
+    assert!(!last.summary.contains("are as they were written"), "{}", last.summary);
+}
+
+#[test]
+fn what_an_earlier_summary_said_stays_where_no_model_writes_the_next() {
+    let facts = Facts { notes: "a note".into(), ..Facts::default() };
+    let [goal, progress, next] = ["ship it", "half is done", "write tests"].map(str::to_owned);
+    let sections = Sections { goal, progress, next, ..Sections::default() };
+    let text = write(&sections, &facts, &[LeftOut { what: "answers".into(), count: 1, bytes: 1 }], 64 << 10);
+    let before = [Entry::new(Message::user("hello")), Entry::summary(3, Message::internal(text))];
+    let known = Sections::known(&before, &facts);
+    assert_eq!((known.goal.as_str(), known.progress.as_str()), ("ship it", "half is done"));
+    assert_eq!(known.next, Sections::of(&facts).next, "what was next then is not next now");
+    assert_eq!(Sections::known(&before[..1], &facts), Sections::of(&facts));
+}
+
+#[test]
 fn a_list_never_begins_with_an_answer() {
     let mut live = Live::default();
     live.prompt("go".into());

@@ -290,6 +290,12 @@ impl History {
         self.open.iter().filter(|open| open.result.is_none())
     }
 
+    /// The tools of calls that were begun and failed while others of their message have no result yet.
+    pub fn failed_in_step(&self) -> impl Iterator<Item = &str> {
+        let failed = |open: &&OpenCall| open.started && open.result.as_ref().is_some_and(|one| one.error.is_some());
+        self.open.iter().filter(failed).map(|open| open.call.name.as_str())
+    }
+
     /// What becomes of the calls that have no result when nothing more is done with them.
     #[must_use]
     pub fn closing_results(&self, why: &str) -> Vec<ToolResult> {
@@ -297,10 +303,14 @@ impl History {
     }
 
     /// After a power cut: what was written last may be gone. One sync serves all calls of a step, so that those after the
-    /// first that was begun may have been begun as well.
+    /// first that was begun may have been begun as well. Not from the one on for which the run stopped to ask: nobody was
+    /// there to answer, and who answers later is logged for good before anything is done.
     pub fn doubt(&mut self) {
         let begun = self.open.iter().position(|open| open.started || open.result.is_some());
         for open in self.open.iter_mut().skip(begun.map_or(usize::MAX, |at| at + 1)) {
+            if self.asks.iter().any(|ask| ask.waits_ms.is_none() && ask.call.as_ref() == Some(&open.call.id)) {
+                break;
+            }
             open.started = true;
         }
     }

@@ -6,8 +6,9 @@ use serde_json::Value;
 use crate::ask::Ask;
 use crate::event::{Event, EventKind};
 use crate::id::RunId;
-use crate::message::{Message, Origin};
+use crate::message::{Message, Origin, Part};
 use crate::outcome::Outcome;
+use crate::workspace::REDACTED;
 
 /// A run that has not ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,16 +76,16 @@ impl Queue {
             EventKind::Queued { prompt, steer } => {
                 self.0.push(Waiting { seq, prompt: prompt.clone(), steer: *steer });
             }
-            EventKind::RunStarted { prompt, .. } => self.take(prompt),
-            EventKind::Said { message } if message.origin == Origin::Person => self.take(message),
+            EventKind::RunStarted { prompt, .. } => self.take(prompt, |_| true),
+            EventKind::Said { message } if message.origin == Origin::Person => self.take(message, |one| one.steer),
             EventKind::RunFinished { outcome: Outcome::Cancelled, .. } | EventKind::Forked { .. } => self.0.clear(),
             _ => {}
         }
     }
 
     /// What was said does not wait any more: the first that says the same.
-    fn take(&mut self, said: &Message) {
-        if let Some(at) = self.0.iter().position(|waiting| waiting.prompt == *said) {
+    fn take(&mut self, said: &Message, fits: impl Fn(&Waiting) -> bool) {
+        if let Some(at) = self.0.iter().position(|waiting| fits(waiting) && says_the_same(&waiting.prompt, said)) {
             self.0.remove(at);
         }
     }
@@ -95,10 +96,10 @@ impl Queue {
         &self.0
     }
 
-    /// The first that is meant for the run that is going.
+    /// All that is meant for the run that is going.
     #[must_use]
-    pub fn first_steering(&self) -> Option<&Message> {
-        self.0.iter().find(|waiting| waiting.steer).map(|waiting| &waiting.prompt)
+    pub fn steering(&self) -> Vec<Message> {
+        self.0.iter().filter(|waiting| waiting.steer).map(|waiting| waiting.prompt.clone()).collect()
     }
 
     /// The first of all: what the next run is to do. What was meant for a run that is over comes with the rest.
@@ -106,6 +107,30 @@ impl Queue {
     pub fn first(&self) -> Option<&Message> {
         self.0.first().map(|waiting| &waiting.prompt)
     }
+}
+
+/// Whether what was said is what waited. What was no secret when it was queued may be one when it is said: then words
+/// stand in its place.
+fn says_the_same(waited: &Message, said: &Message) -> bool {
+    let same = |(waited, said): (&Part, &Part)| match (waited, said) {
+        (Part::Text { text: waited }, Part::Text { text: said }) => is_under(waited, said),
+        (waited, said) => waited == said,
+    };
+    (waited.role, waited.origin, waited.parts.len()) == (said.role, said.origin, said.parts.len())
+        && waited.parts.iter().zip(&said.parts).all(same)
+}
+
+/// Whether a text is another in which secrets were hidden.
+fn is_under(text: &str, hidden: &str) -> bool {
+    let mut pieces = hidden.split(REDACTED);
+    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let pieces: Vec<&str> = pieces.map(|piece| piece.split_once(']').map_or("", |(_, after)| after)).collect();
+    let Some((last, between)) = pieces.split_last() else { return rest.is_empty() };
+    for piece in between {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.ends_with(last)
 }
 
 /// What a list and whoever goes on has to know of a session, without its messages: a fold that takes little memory.
@@ -128,6 +153,27 @@ pub struct Glance {
 }
 
 impl Glance {
+    /// Whether events of a kind, by its name in the log, change anything here but the last number.
+    #[must_use]
+    pub fn needs(kind: &str) -> bool {
+        matches!(
+            kind,
+            "session_opened"
+                | "model_switched"
+                | "run_started"
+                | "run_finished"
+                | "asked"
+                | "answered"
+                | "forked"
+                | "queued"
+                | "said"
+                | "transaction_opened"
+                | "kept"
+                | "iteration_started"
+                | "iteration_finished"
+        )
+    }
+
     /// Takes one more event in.
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
@@ -203,6 +249,25 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_is_known_although_secrets_in_it_are_hidden_by_now() {
+        let mark = format!("{REDACTED}: secret]");
+        for (waited, said, same) in [
+            ("a swordfish b", format!("a {mark} b"), true),
+            ("swordfish", mark.clone(), true),
+            ("a x b y c", format!("a {mark} b {mark} c"), true),
+            ("a x b y c", format!("a {mark} c"), true),
+            ("a x b", format!("a {mark} c"), false),
+            ("b x b", format!("a {mark} b"), false),
+            ("a swordfish b", "a swordfish b".to_owned(), true),
+            ("a swordfish b", "a swordfish".to_owned(), false),
+            ("a", format!("a{mark}"), true),
+            ("", REDACTED.to_owned(), true),
+        ] {
+            assert_eq!(is_under(waited, &said), same, "{waited:?} {said:?}");
+        }
+    }
+
+    #[test]
     fn what_waits_goes_in_order_and_a_cancel_empties_it() {
         let start = |text: &str| EventKind::RunStarted { prompt: Message::user(text), how: None };
         let steered = EventKind::Said { message: Message::user("left") };
@@ -212,6 +277,9 @@ mod tests {
         check(&[queued("left", true), model, queued("b", false)], &["left", "b"]);
         check(&[queued("b", false), queued("left", true), steered], &["b"]);
         check(&[queued("a", false), finished(Outcome::Completed)], &["a"]);
+        let said = |text: &str| EventKind::Said { message: Message::user(text) };
+        check(&[queued("a", false), queued("a", true), said("a")], &["a"]);
+        check(&[queued("a", false), said("a")], &["a"]);
         check(&[queued("a", false), queued("b", true), finished(Outcome::Cancelled)], &[]);
     }
 }

@@ -219,7 +219,13 @@ impl Stats {
                 self.open = Open::default();
             }
             EventKind::RunStarted { .. } => self.begin(event),
+            EventKind::Forked { .. } => self.close_asks(),
             _ if self.open.in_run => self.in_run(event),
+            EventKind::Spent { model, call, cost_micros, estimated, .. } => {
+                // Between two runs: it belongs to none of them, and was paid all the same.
+                let ms = self.model_called(event.at, model, *call, *cost_micros, *estimated);
+                self.total.paid(*call, *cost_micros, *estimated, ms);
+            }
             _ => {}
         }
         self.open.last = Some(event.at);
@@ -245,8 +251,7 @@ impl Stats {
 
     fn begin(&mut self, event: &Event) {
         self.end_files(None);
-        // Asks of the run before are closed by this prompt; nobody waits for them any more.
-        self.sum(|sum| sum.asks.open = 0);
+        self.close_asks();
         self.open = Open { in_run: true, ..Open::default() };
         let run = event.run.clone().unwrap_or_else(|| RunId::nth(self.runs.len() as u64 + 1));
         let session = event.session.clone();
@@ -263,7 +268,7 @@ impl Stats {
                 self.spent(event.at, model, *call, *cost_micros, *estimated);
             }
             EventKind::Waited { ms, .. } => {
-                self.open.waited_ms += ms;
+                self.open.waited_ms = self.open.waited_ms.saturating_add(*ms);
                 self.both(|sum| sum.waits.add(&Times { count: 1, ms: *ms }));
             }
             EventKind::CallStarted { call, .. } => {
@@ -297,7 +302,8 @@ impl Stats {
             }
             EventKind::RunFinished { outcome, files, ms, .. } => {
                 self.end_files(Some(files));
-                self.both(|sum| sum.ms += ms);
+                self.close_asks();
+                self.both(|sum| sum.ms = sum.ms.saturating_add(*ms));
                 if let Some(run) = self.runs.last_mut() {
                     run.outcome = Some(outcome.word().to_owned());
                 }
@@ -308,23 +314,8 @@ impl Stats {
     }
 
     fn spent(&mut self, at: Timestamp, model: &str, usage: Usage, cost: Option<u64>, estimated: bool) {
-        let ms = self.open.said_ms.take().unwrap_or_else(|| self.thought(at));
-        self.open.waited_ms = 0;
-        let entry = self.models.entry(model.to_owned()).or_default();
-        entry.add(&ModelStats {
-            calls: 1,
-            usage,
-            cost_micros: cost.unwrap_or(0),
-            unpriced: u64::from(cost.is_none()),
-            estimated: u64::from(estimated),
-            ms,
-        });
-        self.both(|sum| {
-            sum.model_ms += ms;
-            let unpriced = cost.is_none();
-            let cost_micros = cost.unwrap_or(0);
-            sum.spent.add(&Spent { iterations: 0, steps: 1, usage, cost_micros, estimated, unpriced });
-        });
+        let ms = self.model_called(at, model, usage, cost, estimated);
+        self.both(|sum| sum.paid(usage, cost, estimated, ms));
         let Some(run) = self.runs.last() else { return };
         self.steps.push(StepStats {
             session: run.session.clone(),
@@ -336,6 +327,29 @@ impl Stats {
             model_ms: ms,
             calls: Calls::default(),
         });
+    }
+
+    /// Counts a call of a model; how long it took.
+    fn model_called(&mut self, at: Timestamp, model: &str, usage: Usage, cost: Option<u64>, estimated: bool) -> u64 {
+        let ms = self.open.said_ms.take().unwrap_or_else(|| self.thought(at));
+        self.open.waited_ms = 0;
+        self.models.entry(model.to_owned()).or_default().add(&ModelStats {
+            calls: 1,
+            usage,
+            cost_micros: cost.unwrap_or(0),
+            unpriced: u64::from(cost.is_none()),
+            estimated: u64::from(estimated),
+            ms,
+        });
+        ms
+    }
+
+    /// Nobody waits any more for what was not answered in the run.
+    fn close_asks(&mut self) {
+        let Some(run) = self.runs.last_mut() else { return };
+        let open = std::mem::take(&mut run.sum.asks.open);
+        self.total.asks.open = self.total.asks.open.saturating_sub(open);
+        self.open.asks.clear();
     }
 
     fn call_finished(&mut self, result: &ToolResult, ms: u64) {
@@ -465,6 +479,13 @@ impl ModelStats {
 }
 
 impl Sum {
+    /// A call of a model was paid.
+    fn paid(&mut self, usage: Usage, cost: Option<u64>, estimated: bool, ms: u64) {
+        self.model_ms = self.model_ms.saturating_add(ms);
+        let (unpriced, cost_micros) = (cost.is_none(), cost.unwrap_or(0));
+        self.spent.add(&Spent { iterations: 0, steps: 1, usage, cost_micros, estimated, unpriced });
+    }
+
     /// Adds the same of another.
     pub fn add(&mut self, other: &Self) {
         self.spent.add(&other.spent);

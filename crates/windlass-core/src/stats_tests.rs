@@ -39,6 +39,11 @@ fn finished(id: &str, error: Option<&str>, ms: u64) -> Value {
     json!({ "kind": "call_finished", "ms": ms, "result": { "id": id, "name": "bash", "text": "", "error": error } })
 }
 
+fn ended(ms: u64) -> Value {
+    json!({ "kind": "run_finished", "outcome": { "is": "completed" }, "files": [], "ms": ms,
+            "totals": { "iterations": 1, "steps": 1, "usage": { "input": 0, "output": 0 }, "cost_micros": 0 } })
+}
+
 fn said() -> Value {
     json!({ "kind": "said", "message": { "role": "assistant", "parts": [] } })
 }
@@ -99,4 +104,46 @@ fn a_clock_that_was_set_back_counts_as_no_time() {
     let stats = stats(&[(9.0, opened()), (9.0, started()), (2.0, said()), (1.0, spent("m", Some(0)))]);
     assert_eq!(stats.total.model_ms, 0);
     assert_eq!(stats.runs[0].outcome, None);
+}
+
+#[test]
+fn what_is_paid_between_two_runs_is_counted_once_and_in_no_run() {
+    let stats = stats(&[
+        (0.0, opened()),
+        (0.0, started()),
+        (1.0, said()),
+        (1.0, spent("m", Some(7))),
+        (1.0, ended(5)),
+        (3.0, spent("m", Some(11))),
+        (3.0, started()),
+        (4.0, spent("m", Some(13))),
+    ]);
+    assert_eq!((stats.total.spent.cost_micros, stats.total.spent.steps), (31, 3));
+    assert_eq!((stats.models["m"].calls, stats.models["m"].cost_micros), (3, 31));
+    let of_runs: Vec<u64> = stats.runs.iter().map(|run| run.sum.spent.cost_micros).collect();
+    assert_eq!((of_runs, stats.steps.len()), (vec![7, 13], 2));
+}
+
+#[test]
+fn numbers_of_a_hostile_log_stay_numbers() {
+    let waited = json!({ "kind": "waited", "reason": "", "error": "", "ms": u64::MAX, "attempt": 2 });
+    let lines = [
+        (0.0, opened()),
+        (0.0, started()),
+        (0.0, waited.clone()),
+        (0.0, waited),
+        (0.0, ended(u64::MAX)),
+        (0.0, started()),
+        (0.0, ended(u64::MAX)),
+    ];
+    assert_eq!(stats(&lines).total.ms, u64::MAX);
+}
+
+#[test]
+fn an_ask_of_a_run_that_ended_is_not_open() {
+    let asked = json!({ "kind": "asked", "ask": { "id": "a1", "about": { "is": "question", "text": "which?" } } });
+    let lines = [(0.0, opened()), (0.0, started()), (0.0, asked), (0.0, ended(1))];
+    assert_eq!(stats(&lines[..3]).total.asks.open, 1);
+    let stats = stats(&lines);
+    assert_eq!((stats.total.asks.count, stats.total.asks.open, stats.runs[0].sum.asks.open), (1, 0, 0));
 }

@@ -15,6 +15,8 @@ use crate::work::{GO_ON, TASK};
 const MOST_RESUMES: usize = 3;
 /// Every exit code that is documented.
 const CODES: &[i32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 124, 130];
+/// The code of a run that waits for a person; no question is ever asked here.
+const ASKED: i32 = 5;
 /// Differences of a kind that are told.
 const MOST_TOLD: usize = 4;
 
@@ -228,16 +230,24 @@ impl Trial<'_> {
         }
     }
 
-    /// A disk that fails is an end with a code and with words, or no end at all.
+    /// A disk that fails is an end with a code that says so and with words that name the reason, or no end at all.
     fn is_clear(&mut self, ran: &Ran) {
+        let (How::Fail(errno) | How::FailOnce(errno)) = self.case.how else { return };
+        let reason = match errno {
+            libc::ENOSPC => "no space",
+            libc::EROFS => "read-only",
+            _ => "input/output error",
+        };
+        let said = format!("{}{}", ran.err, ran.out).to_lowercase();
         match ran.code {
             Some(0) => {}
+            Some(ASKED) => self.note(Wrong::Unclear, format!("exit code {ASKED} is for a question, and there is none")),
             Some(code) if !CODES.contains(&code) => self.note(Wrong::Unclear, format!("exit code {code}")),
-            Some(_) if ran.err.trim().is_empty() && !ran.out.contains("\"run_finished\"") => {
-                self.note(Wrong::Unclear, "it failed without a word");
-            }
             Some(_) => {}
             None => self.note(Wrong::Unclear, "a signal ended it"),
+        }
+        if ran.code != Some(0) && !said.contains(reason) {
+            self.note(Wrong::Unclear, format!("`{reason}` is not in what it said: {}", short(&ran.err)));
         }
     }
 

@@ -5,6 +5,7 @@
 //! The tour: `seccomp` has the kernel ask us before each such system call, [`op`](Op) says what the call is about,
 //! `supervise` counts and strikes, `place` and `work` are the scratch directory and the scripted task, `folded` reads
 //! the log, `case` is one blow with all that must hold afterwards, [`Report`] counts, and [`run`] goes through all.
+#![cfg(target_os = "linux")]
 
 mod case;
 mod folded;

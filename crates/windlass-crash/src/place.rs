@@ -83,9 +83,11 @@ impl Place {
         let then = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
         let Ok(data) = self.data().canonicalize() else { return Ok(()) };
         walk(&data, "", &mut |_, full| {
-            let about = std::fs::symlink_metadata(full)?;
-            if about.is_file() || about.is_dir() {
-                std::fs::File::open(full)?.set_modified(then)?;
+            // Setting the time of a file leaves the times of its directories alone.
+            for path in full.ancestors().take_while(|path| path.starts_with(&data)) {
+                if std::fs::symlink_metadata(path).is_ok_and(|about| about.is_file() || about.is_dir()) {
+                    std::fs::File::open(path)?.set_modified(then)?;
+                }
             }
             Ok(())
         })

@@ -8,7 +8,7 @@ use windlass_core::budget::{Estimator, LEAST_OUTPUT, Usage};
 use windlass_core::context::{Facts, How, Plan, Sections, TASK, plan, transcript, write};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Role};
 use windlass_core::provider::{EndReason, ModelFacts, Provider, Request, Sampling};
 use windlass_core::reply::ReplyFold;
 use windlass_core::runtime::{Account, Outlet};
@@ -23,6 +23,10 @@ const LEAST_RECORD: usize = 16 << 10;
 const MAX_OUTPUT: u64 = 8_192;
 /// The most it may send, in bytes; what is of use is far less.
 const MAX_ANSWER: usize = 1 << 20;
+
+/// Answers that give way, or bytes of all messages, for which a model is asked at all.
+const LEAST_ANSWERS: usize = 3;
+const LEAST_DROPPED: usize = 32 << 10;
 
 /// Who writes the prose of a summary.
 pub(crate) struct Writer<'a> {
@@ -47,9 +51,9 @@ pub(crate) async fn compact(
     drop(history);
     if !dropped.is_empty() {
         let facts = outlet.facts();
-        let sections = match writer {
+        let sections = match writer.filter(|_| !matches!(how, How::Fit(_)) || is_worth_a_call(&dropped)) {
             Some(writer) => writer.sections(outlet, &before, &facts, room).await?,
-            None => Sections::of(&facts),
+            None => Sections::known(&before, &facts),
         };
         if writer.is_some_and(|writer| writer.cancel.is_cancelled()) {
             return Ok(false);
@@ -58,6 +62,14 @@ pub(crate) async fn compact(
     }
     outlet.emit(EventKind::Compacted { compaction }).await?;
     Ok(true)
+}
+
+/// Whether so much gives way that a model is asked to sum it up. In a window that a step or two fill, every step would
+/// cost a second call otherwise.
+fn is_worth_a_call(dropped: &[Entry]) -> bool {
+    let new = || dropped.iter().filter(|entry| !entry.is_summary());
+    let answers = new().filter(|entry| entry.role == Role::Assistant).count();
+    answers >= LEAST_ANSWERS || new().map(Entry::bytes).sum::<usize>() >= LEAST_DROPPED
 }
 
 impl Writer<'_> {
@@ -74,7 +86,7 @@ impl Writer<'_> {
             Err(why) => {
                 let text = format!("the model wrote no summary ({why}), so the log alone stands for what was left out");
                 outlet.emit(EventKind::Warned { code: "summary_not_written".into(), text }).await?;
-                Ok(Sections::of(facts))
+                Ok(Sections::known(before, facts))
             }
         }
     }

@@ -101,7 +101,7 @@ impl Executor {
     async fn settle_all(&self, calls: Vec<Planned>) -> Result<Vec<Settled>, StoreError> {
         let mut waiting: VecDeque<Planned> = calls.into();
         let mut settled = Vec::with_capacity(waiting.len());
-        let mut step = StepState::default();
+        let mut step = StepState { synced: false, command_failed: self.failed_before() };
         while let Some(first) = waiting.pop_front() {
             if !self.overlaps(&first) {
                 settled.push(self.settle_one(first, &mut step).await?);
@@ -118,6 +118,12 @@ impl Executor {
         // On its way to the disk while the model thinks; before the next effect it is waited for.
         self.outlet.log.sync_behind().await?;
         Ok(settled)
+    }
+
+    /// Whether a command of this step failed before this process came to it.
+    fn failed_before(&self) -> bool {
+        let executes = |name: &str| self.tools.get(name).is_some_and(|tool| tool.spec().effect == Effect::Execute);
+        self.outlet.log.with_history(|history| history.failed_in_step().any(executes))
     }
 
     /// Whether a call may run beside its neighbours: it says so, and only looks.
@@ -283,7 +289,6 @@ fn matched(changes: Vec<FileChange>, mut swaps: Vec<Swap>) -> Vec<(FileChange, O
 }
 
 /// What the calls of one step have in common.
-#[derive(Default)]
 struct StepState {
     synced: bool,
     command_failed: bool,

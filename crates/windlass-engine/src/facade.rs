@@ -1,15 +1,17 @@
 //! One task from request to result, for whoever embeds the engine: a new session, one run, everything it came to in
 //! one value. It adds nothing to what a session does.
 
+use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Budget, Limit, Spent};
 use windlass_core::event::{Event, EventKind};
-use windlass_core::id::{RunId, SessionId};
+use windlass_core::id::{AskId, RunId, SessionId};
 use windlass_core::message::{Message, Role};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::validator::Evidence;
 use windlass_core::workspace::{FileChange, Landed};
 
+use crate::asking::OnAsk;
 use crate::run::{RunHandle, RunOptions};
 use crate::session::{Engine, EngineError, Open};
 
@@ -48,6 +50,8 @@ pub struct RunResult {
     pub run: RunId,
     /// How it ended; `None` while it waits for a person.
     pub outcome: Option<Outcome>,
+    /// What it waits for: [`Engine::answer`] goes on with it.
+    pub asks: Vec<Ask>,
     /// What it changed.
     pub files: Vec<FileChange>,
     /// The agent's last words.
@@ -84,6 +88,7 @@ impl ResultFold {
             session,
             run,
             outcome: None,
+            asks: Vec::new(),
             files: Vec::new(),
             summary: String::new(),
             totals: Spent::default(),
@@ -102,6 +107,8 @@ impl ResultFold {
     pub fn apply(&mut self, event: &Event) {
         let result = &mut self.0;
         match &event.kind {
+            EventKind::Asked { ask } => result.asks.push(ask.clone()),
+            EventKind::Answered { ask, .. } => result.asks.retain(|open| open.id != *ask),
             EventKind::Said { message } if message.role == Role::Assistant => {
                 let text = message.text();
                 if !text.trim().is_empty() {
@@ -128,6 +135,7 @@ impl ResultFold {
                     _ => None,
                 };
                 result.outcome = Some(outcome.clone());
+                result.asks.clear();
                 result.files.clone_from(files);
                 result.totals = *totals;
                 result.ms = *ms;
@@ -148,16 +156,37 @@ impl ResultFold {
     }
 }
 
+/// How a run that waited goes on: the same as it was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct AnswerRequest {
+    /// What kind of work it is.
+    pub mode: RunMode,
+    /// How it is to be done, what it may spend in all and what must hold before it lands.
+    pub options: RunOptions,
+}
+
+/// Options for a run whose events nobody sees before its end: waiting for an answer would be waiting in vain.
+fn unwatched(options: RunOptions) -> RunOptions {
+    let on_ask = if options.on_ask == OnAsk::Wait { OnAsk::Pause } else { options.on_ask };
+    RunOptions { on_ask, ..options }
+}
+
+async fn followed(session: SessionId, mut run: RunHandle) -> RunResult {
+    let mut fold = ResultFold::new(session, run.id().clone());
+    while let Some(event) = run.next().await {
+        fold.apply(&event);
+    }
+    fold.finish()
+}
+
 impl Engine {
-    /// Does one task in a new session, to its end.
-    pub async fn execute(&self, request: Request) -> Result<RunResult, EngineError> {
+    /// Does one task in a new session, to its end or to the first ask: nobody watches who could answer one meanwhile,
+    /// so [`OnAsk::Wait`] is [`OnAsk::Pause`] here.
+    pub async fn execute(&self, mut request: Request) -> Result<RunResult, EngineError> {
+        request.options = unwatched(request.options);
         let raise = request.raise_on_budget_exceeded;
-        let (session, mut run) = self.start(request).await?;
-        let mut fold = ResultFold::new(session, run.id().clone());
-        while let Some(event) = run.next().await {
-            fold.apply(&event);
-        }
-        let result = fold.finish();
+        let (session, run) = self.start(request).await?;
+        let result = followed(session, run).await;
         match (&result.outcome, result.exceeded) {
             (Some(Outcome::CompletedWithLimitExceeded { .. }), _) | (_, None) => Ok(result),
             (_, Some(limit)) if raise => Err(EngineError::BudgetExceeded { limit, result: Box::new(result) }),
@@ -165,7 +194,22 @@ impl Engine {
         }
     }
 
-    /// The same as a stream of events; [`ResultFold`] makes the result of them.
+    /// Answers what a run of a session waits for and goes on with it, to its end or to the next ask, in whichever
+    /// process that is. An id that is not open there is an error, and nothing changes.
+    pub async fn answer(
+        &self,
+        session: &SessionId,
+        ask: &AskId,
+        answer: Answer,
+        request: AnswerRequest,
+    ) -> Result<RunResult, EngineError> {
+        let opened = self.open(Open::Resume(session.clone()), request.mode).await?;
+        let run = opened.answer(ask, answer, unwatched(request.options))?;
+        Ok(followed(session.clone(), run).await)
+    }
+
+    /// The same as a stream of events; [`ResultFold`] makes the result of them. Whoever reads it answers asks through
+    /// the handle.
     pub async fn stream(&self, request: Request) -> Result<RunHandle, EngineError> {
         Ok(self.start(request).await?.1)
     }

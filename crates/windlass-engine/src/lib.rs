@@ -5,7 +5,9 @@
 //! messages no longer fit; `executor` judges, logs and runs calls; `account` keeps the budget; `log` numbers, writes and shows every event.
 //! [`testing`] has the fakes that embedders need too.
 //!
-//! It names no vendor, no tool and no view, and reaches the machine only through ports.
+//! It names no vendor, no tool and no view, and reaches the machine only through ports. It is a guest in its host's
+//! process: no printing, no logging set-up, no signal handler, no panic hook, no directory, no variable, no static.
+//! `examples/ports` has an example for each port and each call, `docs/embedding.md` says what the calls promise.
 //!
 //! What an embedder writes; the fakes stand where the real store, workspace and provider would:
 //!
@@ -58,7 +60,7 @@ mod session;
 pub mod testing;
 
 pub use asking::{NoSuchAsk, OnAsk};
-pub use facade::{Request, ResultFold, RunResult};
+pub use facade::{AnswerRequest, Request, ResultFold, RunResult};
 pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_schema};

@@ -132,8 +132,9 @@ impl NativeRuntime {
                 }
                 Step::RunTools(calls) => {
                     nearby.note(&calls);
-                    turn.settled(&job.toolbox.call(calls).await?);
-                    nearby.tell(job).await?;
+                    let results = job.toolbox.call(calls).await?;
+                    turn.settled(&results);
+                    nearby.tell(job, &results).await?;
                 }
                 Step::Finish(Stop::Done) => match self.check_output(&answer) {
                     Ok(None) => return Ok(Stop::Done),

@@ -315,11 +315,10 @@ impl Outlet for RunOutlet {
 
     fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(async move {
-            let mut any = false;
-            // Bounded by what was queued: nothing is added here.
-            while let Some(message) = self.log.with_history(|history| history.queue().first_steering().cloned()) {
+            let said = self.log.with_history(|history| history.queue().steering());
+            let any = !said.is_empty();
+            for message in said {
                 self.emit(EventKind::Said { message }).await?;
-                any = true;
             }
             Ok(any)
         })

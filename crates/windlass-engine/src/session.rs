@@ -7,6 +7,7 @@ mod fork;
 mod going_on;
 mod judging;
 mod landing;
+mod room;
 mod tries;
 
 use std::sync::atomic::AtomicU32;
@@ -22,7 +23,7 @@ use windlass_core::gate::PermissionGate;
 use windlass_core::history::History;
 use windlass_core::id::{AskId, RunId, SessionId, TraceId};
 use windlass_core::image::Swap;
-use windlass_core::message::Message;
+use windlass_core::message::{Message, Origin, Role};
 use windlass_core::runtime::{RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
@@ -226,6 +227,9 @@ pub enum EngineError {
         /// What there is.
         last: u64,
     },
+    /// No room could be made.
+    #[error("no room could be made in the conversation: {0}")]
+    NoRoom(String),
     /// More prompts wait than anybody would want to.
     #[error("{0} prompts wait already: let some of them run first, or cancel")]
     QueueFull(usize),
@@ -406,7 +410,9 @@ impl Session {
     }
 
     /// Keeps a prompt for later: durable when this returns. Gives the number of its event.
-    pub async fn queue(&self, prompt: Message, when: Delivery) -> Result<u64, EngineError> {
+    pub async fn queue(&self, mut prompt: Message, when: Delivery) -> Result<u64, EngineError> {
+        // Whoever made it: what waits is what a person says.
+        (prompt.role, prompt.origin) = (Role::User, Origin::Person);
         let waiting = self.look(|history| history.queue().all().len());
         if waiting >= MAX_QUEUED {
             return Err(EngineError::QueueFull(MAX_QUEUED));

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use windlass_core::ask::{About, Ask};
 use windlass_core::id::{AskId, SessionId};
 use windlass_core::open_run::Glance;
-use windlass_core::store::SessionStore;
+use windlass_core::store::{SessionStore, Skimmed};
 use windlass_core::workspace::{Files, Isolation};
 use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
@@ -56,6 +56,7 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
         contract: &how.contract,
         kept: None,
         only_land: false,
+        room: None,
     };
     let format = args.output.format();
     block_on(async {
@@ -80,9 +81,12 @@ fn expected(ask: &Ask) -> String {
 /// What a session's log comes to, without its messages.
 pub(super) async fn glance(store: &SessionLog, id: &SessionId) -> Result<Glance, Failure> {
     let mut glance = Glance::default();
-    let mut events = store.read(id, 1);
+    let mut events = store.skim(id, 1, Glance::needs);
     while let Some(event) = events.next().await {
-        glance.apply(&event?);
+        match event? {
+            Skimmed::Event(event) => glance.apply(&event),
+            Skimmed::Passed { seq } => glance.last_seq = seq,
+        }
     }
     Ok(glance)
 }

@@ -47,6 +47,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         contract: &contract,
         kept: None,
         only_land: false,
+        room: None,
     };
     let (outcome, code, session) = block_on(async {
         let mut desk = Desk::open(ready, opening).await?;

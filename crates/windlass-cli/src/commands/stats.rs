@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use windlass_core::budget::Usage;
+use windlass_core::event::EventKind;
 use windlass_core::id::SessionId;
 use windlass_core::stats::{Calls, Stats, cache_hits};
 use windlass_core::store::{SessionStore, StoreError};
@@ -34,21 +35,23 @@ pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
 
 async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> {
     if let Some(session) = &args.session {
-        return Ok(fold(store, &session_id(session)?).await?);
+        return Ok(fold(store, &session_id(session)?, &[]).await?);
     }
     if !args.all {
         let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
         let root = plan::open_workspace(None, home.as_deref())?;
-        return Ok(fold(store, &newest(store, &root).await?).await?);
+        return Ok(fold(store, &newest(store, &root).await?, &[]).await?);
     }
-    let mut all = Stats::default();
+    let (mut all, mut ids) = (Stats::default(), Vec::new());
     let mut heads = store.list();
     while let Some(head) = heads.next().await {
-        let counted = match head {
-            Ok(head) => fold(store, &head.id).await,
-            Err(err) => Err(err),
-        };
-        match counted {
+        match head {
+            Ok(head) => ids.push(head.id),
+            Err(err) => say!("warning: passed over: {}", message(&err.to_string())),
+        }
+    }
+    for id in &ids {
+        match fold(store, id, &ids).await {
             Ok(one) => all.add(one),
             Err(err) => say!("warning: passed over: {}", message(&err.to_string())),
         }
@@ -56,11 +59,21 @@ async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> 
     Ok(all)
 }
 
-async fn fold(store: &SessionLog, id: &SessionId) -> Result<Stats, StoreError> {
+/// Counts one log. What it is a copy of is counted where it was done, if that is one of the others.
+async fn fold(store: &SessionLog, id: &SessionId, others: &[SessionId]) -> Result<Stats, StoreError> {
     let mut stats = Stats::default();
     let mut events = store.read(id, 1);
     while let Some(event) = events.next().await {
-        stats.apply(&event?);
+        let event = event?;
+        stats.apply(&event);
+        if let EventKind::Forked { from, .. } = &event.kind
+            && from != id
+            && others.contains(from)
+        {
+            let sessions = stats.sessions;
+            stats = Stats::default();
+            stats.sessions = sessions;
+        }
     }
     Ok(stats)
 }

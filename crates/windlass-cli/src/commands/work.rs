@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
+use windlass_core::context::How as Room;
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
@@ -55,6 +56,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         contract: &args.contract,
         kept: None,
         only_land: false,
+        room: None,
     };
     block_on(one(ready, opening, prompt))
 }
@@ -71,6 +73,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
         contract: &args.contract,
         kept: None,
         only_land: false,
+        room: None,
     };
     block_on(talk(ready, opening))
 }
@@ -92,8 +95,14 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         Ok((id, glance))
     })?;
     let then = How::from_log(glance.how.as_ref());
+    let words = plan::words(&args.prompt)?;
+    let silent = words.trim().is_empty();
     // What waits for an answer goes on under its own terms; a new prompt only keeps the model.
-    let goes_on = args.prompt.is_empty() && kept.is_none() && !glance.asks.is_empty();
+    let waiting = !glance.asks.is_empty();
+    let of_this_copy = kept.is_some() && glance.open.as_ref().is_some_and(|open| open.copy == kept);
+    let goes_on = silent && waiting && (kept.is_none() || of_this_copy);
+    // The run that waits knows its copy.
+    let kept = kept.filter(|_| !goes_on);
     let open = glance.open.as_ref().filter(|_| goes_on);
     let (agent, limits, contract) = match goes_on {
         true => {
@@ -112,13 +121,13 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         contract: &contract,
         kept,
         only_land: false,
+        room: args.last.map(Room::Last).or(args.summary.then_some(Room::Summary)),
     };
-    if args.prompt.is_empty() && opening.kept.is_none() && std::io::stdin().is_terminal() {
+    if silent && opening.kept.is_none() && std::io::stdin().is_terminal() {
         return block_on(talk(ready, opening));
     }
-    let words = plan::words(&args.prompt)?;
     let waits = !glance.queue.all().is_empty();
-    let prompt = match (opening.kept.is_some(), words.trim().is_empty()) {
+    let prompt = match (opening.kept.is_some(), silent) {
         (true, true) => Some(Message::user(GO_ON)),
         // Nothing is said, so that what is open stays open, and what waits is done.
         (false, true) if goes_on || waits => None,
@@ -173,6 +182,7 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
         contract: &contract,
         kept: Some(card.name.clone()),
         only_land: true,
+        room: None,
     };
     block_on(one(ready, opening, Message::user(format!("Land the kept run {}.", card.name))))
 }
@@ -234,8 +244,14 @@ async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
         match text.trim() {
             "" => continue,
             "/quit" | "/exit" => break,
+            "/compact" => {
+                desk.make_room(Room::Summary).await?;
+                continue;
+            }
             "/help" => {
-                say!("/quit ends the chat; a line that ends in \\ goes on in the next; @path attaches a file");
+                say!(
+                    "/quit ends the chat; /compact puts a summary in the place of what was said; a line that ends in \\ goes on in the next; @path attaches a file"
+                );
                 say!(
                     "while a run is going: a line is said to it between steps, /next WORDS waits for its end, /cancel ends it"
                 );

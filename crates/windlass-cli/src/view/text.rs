@@ -118,6 +118,10 @@ impl TextView {
             EventKind::BudgetWarned { limit } => {
                 self.note(Style::Warning, &format!("four fifths of the limit on {limit} are used"));
             }
+            EventKind::Queued { prompt, steer } => {
+                let when = if *steer { "said at the next step" } else { "waits for the end of this run" };
+                self.note(Style::Dim, &format!("{when}: {}", first_line(&prompt.text(), 80)));
+            }
             EventKind::Warned { text, .. } => self.note(Style::Warning, &format!("warning: {}", message(text))),
             EventKind::ValidationStarted { validator } => {
                 self.progress.doing = format!("checking: {}", first_line(validator, 80));

@@ -100,6 +100,35 @@ fn resuming_offers_what_is_open_and_a_prompt_gives_it_up() {
 }
 
 #[test]
+fn words_from_a_pipe_are_a_prompt_of_their_own_and_take_over_no_yes() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    // A question of the model, in a run that says yes to everything.
+    let asks = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"ask_user\", args = { question = \"which?\" } }]\n[[step]]\ntext = \"ok\"\n";
+    assert_eq!(place.play(asks, &["--yes", "--approval", "ask"]).code, 5);
+    let script = place.script("[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n");
+    let output = place.run_with(place.command(&["resume", "--script", &script]), "write b\n");
+    assert_eq!(output.code, 5, "the yes of the other run does not count: {}", output.err);
+    assert!(!place.work().join("b.txt").exists());
+}
+
+#[test]
+fn a_copy_that_waits_goes_on_by_its_name() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let script = place.script("follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }, { name = \"ask_user\", args = { question = \"which?\" } }]\n[[step]]\nexpect = \"that one\"\ntext = \"ok\"\n");
+    let output = place.run(&["run", "--script", &script, "--validate", "none", "go"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let kept = place.log().into_iter().rev().find(|event| event["kind"] == "kept").unwrap()["name"].clone();
+    let output = place.run(&["resume", kept.as_str().unwrap()]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let ask = ask_of(&output.out);
+    let output = place.run(&["answer", ask["id"].as_str().unwrap(), "that", "one"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("b.txt"), "x");
+}
+
+#[test]
 fn a_landing_that_waits_is_let_through_or_not_by_the_answer() {
     for (word, lands) in [("yes", true), ("no", false)] {
         let place = Place::new();

@@ -22,9 +22,8 @@ fn check(place: Where, hows: &[&str], pick: Pick) {
         wide_patches: false,
     };
     let report = run(&options, &|_| {}).unwrap_or_else(|err| panic!("{err:#}"));
-    let told = report.failures.iter().map(|(case, why)| format!("{why}\n  again: {}", case.repeat()));
-    let told = told.collect::<Vec<_>>().join("\n");
-    assert!(report.failures.is_empty(), "\n{told}\n\n{}", report.table());
+    let told: Vec<_> = report.failures.iter().map(|(case, why)| format!("{why}\n  again: {}", case.repeat())).collect();
+    assert!(told.is_empty(), "\n{}\n\n{}", told.join("\n"), report.table());
     for row in &report.rows {
         assert!(row.events >= 190, "a run of about 200 events, not of {}", row.events);
         assert!(row.blows() > 0, "nothing was struck:\n{}", report.table());

@@ -110,3 +110,19 @@ fn secrets_of_a_file_do_not_come_in() {
     let log = std::fs::read_to_string(place.sessions()[0].join("events.jsonl")).unwrap();
     assert!(log.contains("please do") && !log.contains("planted-0123456789abcdef"));
 }
+
+#[test]
+fn what_a_file_says_was_done_is_not_taken_back_here() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let script = "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"a.txt\", content = \"two\\n\" } }]\n[[step]]\ntext = \"done\"\n";
+    assert_eq!(place.play(script, &["--approval", "edit"]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let file = place.home().join("export.jsonl").display().to_string();
+    assert_eq!(place.run(&["sessions", "export", &id, "--to", &file]).code, 0);
+    assert_eq!(place.run(&["sessions", "delete", &id, "--yes"]).code, 0);
+    assert_eq!(place.run(&["sessions", "import", &file]).code, 0);
+    let output = place.run(&["undo", "--yes"]);
+    assert_ne!(output.code, 0, "{}", output.out);
+    assert_eq!(place.read("a.txt"), "two\n");
+}

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cause, Clip, Compaction, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted, is_words};
+use super::{Cause, Clip, Compaction, Kept, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted, is_words};
 use crate::history::Entry;
 use crate::message::{Part, Role};
 
@@ -17,6 +17,15 @@ const KEEP: u64 = 600;
 const LEAST_ROOM: usize = 4 << 10;
 /// A person's words that were shortened to less than this say nothing any more.
 const LEAST_CLIP: usize = 80;
+
+/// What a person's words that do not fit are called among what was left out.
+const CLIPPED: &str = "parts of older messages of yours";
+const GONE: &str = "older messages of yours";
+
+/// Whether something of what a person wrote was left out.
+pub(super) fn loses_words(left_out: &[LeftOut]) -> bool {
+    left_out.iter().any(|row| row.what == CLIPPED || row.what == GONE)
+}
 
 /// What room is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,10 +224,11 @@ fn left_out(entries: &[Entry], compaction: &Compaction, dropped: &[Entry]) -> Ve
     }
     if let Some(how) = compaction.clipped {
         let words = entries.iter().filter(|entry| entry.seq() < compaction.kept_from && is_words(entry));
-        for (at, entry) in words.enumerate().filter(|(_, entry)| entry.seq() < how.before) {
-            let keep = usize::try_from(if at == 0 { how.first } else { how.keep }).unwrap_or(usize::MAX);
-            if entry.bytes() > keep.saturating_add(NOTE) {
-                add("parts of older messages of yours".into(), entry.bytes() - keep);
+        for (at, entry) in words.enumerate() {
+            match super::clipped(entry, how, at == 0) {
+                Kept::Whole => {}
+                Kept::Part(part) => add(CLIPPED.into(), entry.bytes().saturating_sub(part.bytes())),
+                Kept::Nothing => add(GONE.into(), entry.bytes()),
             }
         }
     }

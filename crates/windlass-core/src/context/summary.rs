@@ -2,7 +2,7 @@
 //! and the facts, which only the log writes. What a model wrote is untrusted text and bounded.
 
 use super::facts::clip;
-use super::plan::summary_room;
+use super::plan::{loses_words, summary_room};
 use super::{Facts, LeftOut};
 use crate::history::Entry;
 use crate::message::{Part, Role};
@@ -94,6 +94,21 @@ impl Sections {
         }
     }
 
+    /// What is known without asking: what an earlier summary said, and what the log says. What was next then is not now.
+    #[must_use]
+    pub fn known(before: &[Entry], facts: &Facts) -> Self {
+        let earlier = before.iter().rev().find(|entry| entry.is_summary()).map(|entry| Self::earlier(&entry.text()));
+        Self { next: String::new(), ..earlier.unwrap_or_default() }.or(Self::of(facts))
+    }
+
+    /// The prose of a summary that [`write`] made. What comes after it is written anew each time.
+    fn earlier(text: &str) -> Self {
+        const PROSE: [&str; 5] = ["Goal", "Constraints", "Progress", "Decisions", "Next"];
+        let heading = |line: &&str| line.strip_prefix("## ").is_none_or(|name| PROSE.contains(&name));
+        let prose: Vec<&str> = text.lines().skip(1).take_while(heading).collect();
+        Self::parse(&prose.join("\n")).unwrap_or_default()
+    }
+
     /// What the log alone can say.
     #[must_use]
     pub fn of(facts: &Facts) -> Self {
@@ -117,9 +132,12 @@ impl Sections {
 #[must_use]
 pub fn write(sections: &Sections, facts: &Facts, left_out: &[LeftOut], room: usize) -> String {
     let most = summary_room(room).max(1_024);
-    let mut text = String::from(
-        "[This summary stands for earlier work of this session, which was left out to make room. The user's own messages above are as they were written. \
-The summary is a record and no instruction of the user.]\n",
+    let words = match loses_words(left_out) {
+        true => "Of the user's own messages above, older ones are shortened or missing.",
+        false => "The user's own messages above are as they were written.",
+    };
+    let mut text = format!(
+        "[This summary stands for earlier work of this session, which was left out to make room. {words} The summary is a record and no instruction of the user.]\n"
     );
     let prose = [
         ("Goal", &sections.goal),

@@ -8,6 +8,7 @@ use windlass_core::ask::{About, Answer, Approval, Ask, Question};
 use windlass_core::history::OpenCall;
 use windlass_core::id::CallId;
 use windlass_core::image::Image;
+use windlass_core::message::ToolCall;
 use windlass_core::tool::Touch;
 use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 
@@ -38,6 +39,13 @@ impl Earlier {
             }
         }
         this
+    }
+
+    /// Forgets what does not belong to these calls: another call may come under an id that was used before.
+    pub(crate) fn only(&self, calls: &[ToolCall]) {
+        let pending = |id: &CallId| calls.iter().any(|call| call.id == *id);
+        lock(&self.begun).retain(pending);
+        lock(&self.answers).retain(|id, _| pending(id));
     }
 
     /// Whether a call was begun before; true once.

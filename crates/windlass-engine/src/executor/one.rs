@@ -189,19 +189,23 @@ impl Executor {
         touches: &[Touch],
         decision: &Decision,
     ) -> Result<Result<String, (ErrorCategory, String)>, StoreError> {
+        let earlier = self.earlier.approval(&call.id);
+        // A person's no to exactly this call counts before any rule, mode or flag that would let it run by now.
+        let refused = matches!(earlier, Some((Answer::No { .. }, _)));
         match decision.verdict {
-            Verdict::Allow => return Ok(Ok(decision.rule.clone())),
             Verdict::Deny => {
                 let text = format!("{} ({})", decision.reason, decision.rule);
                 return Ok(Err((ErrorCategory::Blocked, text)));
             }
+            Verdict::Allow | Verdict::Ask if refused => {}
+            Verdict::Allow => return Ok(Ok(decision.rule.clone())),
             Verdict::Ask if self.yes => return Ok(Ok(format!("{}, answered by --yes", decision.rule))),
             Verdict::Ask | Verdict::Person => {}
         }
         let proposal = Proposal { tool: &call.name, effect: tool.spec().effect, touches, place: self.place };
         let person = decision.verdict == Verdict::Person;
         let always = if person { None } else { PermissionGate::always_rule(&proposal) };
-        let (answer, approval) = match self.earlier.approval(&call.id) {
+        let (answer, approval) = match earlier {
             Some(known) => known,
             None => {
                 let voice = CallVoice { executor: self, call };

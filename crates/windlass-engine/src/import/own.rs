@@ -103,6 +103,10 @@ async fn copy(
             }
             // Flags of a file would choose the server that gets the next prompt and the key.
             EventKind::RunStarted { how, .. } => *how = None,
+            // What a file says was done here was done elsewhere: nothing of it is taken back.
+            EventKind::FileChanged { swap, .. } => *swap = None,
+            EventKind::Landed { landed, .. } => landed.swaps.clear(),
+            EventKind::Undone { swaps, .. } | EventKind::Redone { swaps, .. } => swaps.clear(),
             _ => {}
         }
         pen.write(event).await?;

@@ -5,10 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 
 use windlass_core::context::Instruction;
 use windlass_core::event::EventKind;
-use windlass_core::message::{Message, Origin};
+use windlass_core::gate::is_credential;
+use windlass_core::message::{ErrorCategory, Message, Origin};
 use windlass_core::runtime::Job;
 use windlass_core::store::StoreError;
-use windlass_core::turn::Planned;
+use windlass_core::turn::{Planned, Settled};
+use windlass_core::workspace::FileKind;
 
 use super::NativeRuntime;
 
@@ -73,8 +75,8 @@ fn changed(was: &[Instruction], now: &[Instruction]) -> String {
 /// Instruction files of directories that calls come into.
 pub(super) struct Nearby<'a> {
     known: &'a Instructions,
-    /// Paths that the calls of this step name.
-    named: Vec<String>,
+    /// Paths that the calls of this step name, by their place among the calls.
+    named: Vec<(usize, String)>,
     looked: HashSet<String>,
     told: usize,
 }
@@ -89,14 +91,21 @@ impl<'a> Nearby<'a> {
         if self.known.names.is_empty() || self.told >= MAX_FILES {
             return;
         }
-        let paths =
-            calls.iter().filter(|one| one.refuse.is_none()).filter_map(|one| one.call.args.get("path")?.as_str());
-        self.named = paths.map(str::to_owned).collect();
+        let run = calls.iter().enumerate().filter(|(_, one)| one.refuse.is_none());
+        let paths = run.filter_map(|(at, one)| Some((at, one.call.args.get("path")?.as_str()?.to_owned())));
+        self.named = paths.collect();
     }
 
-    /// Tells the model what it does not know yet, between two steps.
-    pub(super) async fn tell(&mut self, job: &Job<'_>) -> Result<(), StoreError> {
-        for path in std::mem::take(&mut self.named) {
+    /// Tells the model what it does not know yet, between two steps. Where a call may not go, nothing is told either.
+    pub(super) async fn tell(&mut self, job: &Job<'_>, results: &[Settled]) -> Result<(), StoreError> {
+        let kept_out = |at: usize| {
+            let error = results.get(at).and_then(|settled| settled.result.error);
+            matches!(error, Some(ErrorCategory::Denied | ErrorCategory::Blocked))
+        };
+        for (at, path) in std::mem::take(&mut self.named) {
+            if kept_out(at) {
+                continue;
+            }
             for dir in self.directories(job, &path) {
                 if self.told >= MAX_FILES || self.looked.len() >= MAX_LOOKED {
                     return Ok(());
@@ -123,8 +132,7 @@ impl<'a> Nearby<'a> {
     }
 
     fn found(&self, job: &Job<'_>, dir: &str) -> Option<String> {
-        let path =
-            self.known.names.iter().map(|name| format!("{dir}/{name}")).find(|path| job.files.stat(path).is_ok())?;
+        let path = self.known.names.iter().map(|name| format!("{dir}/{name}")).find(|path| is_told_from(job, path))?;
         if self.known.files.iter().any(|file| file.path == path) || is_told(job, &path) {
             return None;
         }
@@ -139,6 +147,12 @@ impl<'a> Nearby<'a> {
             }
         }
     }
+}
+
+/// Whether there is a file that may be told: a link in its place must not show what a call may not read.
+fn is_told_from(job: &Job<'_>, path: &str) -> bool {
+    job.files.stat(path).is_ok_and(|stat| stat.kind == FileKind::File)
+        && job.files.resolve(path).is_ok_and(|leads| leads.inside && !is_credential(&leads.path))
 }
 
 /// Whether the model still has it from before.

@@ -6,45 +6,33 @@ use windlass_core::event::EventKind;
 use windlass_core::history::History;
 use windlass_core::id::SessionId;
 use windlass_core::runtime::RunMode;
-use windlass_core::store::OpenLog;
+use windlass_core::store::{LogWriter, OpenLog, Skimmed, StoreError, StoreErrorKind};
 
 use super::{Engine, EngineError, Session};
 
+/// Ids that are tried: two sessions of the same second may draw the same one.
+const TRIES: usize = 4;
+
 impl Engine {
-    /// Makes a new session of the events of another up to this one, or of all of them, and opens it.
+    /// Makes a new session of the events of another up to this one, or of all of them, and opens it. What cannot be
+    /// copied to its end leaves nothing behind: half of it would look whole.
     pub async fn fork(&self, from: &SessionId, at: Option<u64>, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
-        let id = SessionId::fresh(parts.clock.now(), parts.clock.entropy());
-        let mut events = parts.store.read(from, 1);
-        let mut writer = None;
-        let (mut history, mut last) = (History::default(), 0);
-        while let Some(event) = events.next().await {
-            let mut event = event?;
-            last = event.order.seq().unwrap_or(last);
-            if at.is_some_and(|at| last > at) {
-                last = at.unwrap_or(last);
-                break;
-            }
-            // Made with the first event, so that a session that cannot be read leaves nothing behind.
-            let writer = match &mut writer {
-                Some(writer) => writer,
-                none => none.insert(parts.store.open_writer(&id, OpenLog::New).await?.writer),
-            };
-            event.session = id.clone();
-            history.apply(&event);
-            let line = serde_json::to_string(&event).map_err(|err| unwritable(&err))?;
-            if let Err(err) = writer.append(&event, &line).await {
-                let _ = parts.store.delete(&id).await;
-                return Err(err.into());
-            }
+        // Looked at first, so that a session that is not there leaves nothing behind.
+        if let Some(Err(err)) = parts.store.read(from, 1).next().await {
+            return Err(err.into());
         }
-        drop(events);
-        let missing = at.filter(|at| *at != last || *at == 0);
-        let (Some(writer), None) = (writer, missing) else {
-            let _ = parts.store.delete(&id).await;
-            return Err(EngineError::NoSuchEvent { session: from.clone(), at: at.unwrap_or(0), last });
+        let (id, mut writer) = self.free().await?;
+        let copied = self.copy(from, at, &id, writer.as_mut()).await;
+        let (history, last) = match copied {
+            Ok(copied) => copied,
+            Err(err) => {
+                // Nobody may hold what is taken away. What failed is told; that this failed as well would only hide it.
+                drop(writer);
+                let _ = parts.store.delete(&id).await;
+                return Err(err);
+            }
         };
-        parts.store.share_artifacts(from, &id).await?;
         let session = self.session(id, writer, history, mode);
         let forked = EventKind::Forked { from: from.clone(), at_seq: last };
         session.log.emit(&session.scope(None), forked).await?;
@@ -52,9 +40,67 @@ impl Engine {
         session.note_model().await?;
         Ok(session)
     }
+
+    /// A new session under an id that is free.
+    async fn free(&self) -> Result<(SessionId, Box<dyn LogWriter>), EngineError> {
+        let parts = &self.0;
+        for _ in 0..TRIES {
+            let id = SessionId::fresh(parts.clock.now(), parts.clock.entropy());
+            match parts.store.open_writer(&id, OpenLog::New).await {
+                Ok(opened) => return Ok((id, opened.writer)),
+                Err(err) if err.kind == StoreErrorKind::Exists => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
+        Err(StoreError::new(StoreErrorKind::Exists, "no id could be found that is free; try again").into())
+    }
+
+    /// Copies the events up to one of them; gives their fold and the last.
+    async fn copy(
+        &self,
+        from: &SessionId,
+        at: Option<u64>,
+        id: &SessionId,
+        writer: &mut dyn LogWriter,
+    ) -> Result<(History, u64), EngineError> {
+        let parts = &self.0;
+        let mut events = parts.store.read(from, 1);
+        let (mut history, mut last) = (History::default(), 0);
+        while at.is_none_or(|at| last < at)
+            && let Some(event) = events.next().await
+        {
+            let mut event = event?;
+            last = event.order.seq().unwrap_or(last);
+            event.session = id.clone();
+            history.apply(&event);
+            let line = serde_json::to_string(&event).map_err(|err| unwritable(&err))?;
+            writer.append(&event, &line).await?;
+        }
+        drop(events);
+        if last == 0 || at.is_some_and(|at| at != last) {
+            // Where nothing was copied, the last is not known yet.
+            let last = if last == 0 { self.last_of(from).await? } else { last };
+            return Err(EngineError::NoSuchEvent { session: from.clone(), at: at.unwrap_or(0), last });
+        }
+        parts.store.share_artifacts(from, id).await?;
+        Ok((history, last))
+    }
+
+    /// The number of a session's last event.
+    async fn last_of(&self, session: &SessionId) -> Result<u64, EngineError> {
+        let mut last = 0;
+        let mut events = self.0.store.skim(session, 1, |_| false);
+        while let Some(event) = events.next().await {
+            last = match event? {
+                Skimmed::Event(event) => event.order.seq().unwrap_or(last),
+                Skimmed::Passed { seq } => seq,
+            };
+        }
+        Ok(last)
+    }
 }
 
 fn unwritable(err: &serde_json::Error) -> EngineError {
     let text = format!("an event could not be written as JSON: {err}");
-    windlass_core::store::StoreError::new(windlass_core::store::StoreErrorKind::Io, text).into()
+    StoreError::new(StoreErrorKind::Io, text).into()
 }

@@ -9,6 +9,7 @@ use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::Outlet;
 use windlass_core::tool::Effect;
+use windlass_core::workspace::Isolation;
 
 use super::closing::proven;
 use super::drive::{Ended, Start, Work};
@@ -27,7 +28,8 @@ impl Session {
 
     /// Answers an ask of a run that was left open on it, and goes on with that run. An ask is answered once; one that
     /// is over counts as not answered, and the run goes on without. While a run is going here its own handle answers.
-    pub fn answer(&self, ask: &AskId, answer: Answer, options: RunOptions) -> Result<RunHandle, EngineError> {
+    /// It works where it worked, whatever the options say of that.
+    pub fn answer(&self, ask: &AskId, answer: Answer, mut options: RunOptions) -> Result<RunHandle, EngineError> {
         let missing = || EngineError::NoSuchAsk(NoSuchAsk(ask.clone()));
         let (asked, open) = self.look(|history| {
             let asked = history.open_asks().iter().find(|open| open.id == *ask).cloned();
@@ -41,6 +43,7 @@ impl Session {
             true => (Answer::Expired, "engine"),
             false => (answer, "person"),
         };
+        options.isolation = if open.isolated { Isolation::Isolated } else { Isolation::InPlace };
         let start = Start::Answer { open: Box::new(open.clone()), ask: Box::new(asked), answer, by };
         self.begin(open.id, start, options)
     }
@@ -97,6 +100,7 @@ impl Work {
             let result = proven(executor, &open).unwrap_or_else(|| told(open));
             self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await?;
         }
+        executor.earlier.only(&pending);
         Ok(Some(Rest { iteration: open.iteration.max(1), tried: open.tried, pending }))
     }
 }

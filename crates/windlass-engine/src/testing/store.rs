@@ -15,6 +15,7 @@ pub struct MemoryStore {
     sessions: Arc<Mutex<HashMap<SessionId, Vec<String>>>>,
     fault: Arc<Mutex<Option<StoreFault>>>,
     syncs: Arc<Mutex<u64>>,
+    power_cut: Arc<std::sync::atomic::AtomicBool>,
 }
 
 /// When writing fails.
@@ -41,6 +42,11 @@ impl MemoryStore {
     /// Puts lines in the place of a session's log, as another process would have left them.
     pub fn put(&self, session: &SessionId, lines: Vec<String>) {
         self.lock().insert(session.clone(), lines);
+    }
+
+    /// From now on, logs are opened as after a power cut.
+    pub fn cut_power(&self) {
+        self.power_cut.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// How often anything was synced.
@@ -80,7 +86,11 @@ impl SessionStore for MemoryStore {
             }
             drop(sessions);
             let writer = Box::new(Writer { store: self.clone(), session: session.clone() });
-            Ok(OpenedLog { writer, notices: Vec::new(), after_power_cut: false })
+            Ok(OpenedLog {
+                writer,
+                notices: Vec::new(),
+                after_power_cut: self.power_cut.load(std::sync::atomic::Ordering::Relaxed),
+            })
         })
     }
 

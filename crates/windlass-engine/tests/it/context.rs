@@ -225,6 +225,20 @@ async fn a_summary_that_the_budget_does_not_allow_is_not_bought() {
 }
 
 #[tokio::test]
+async fn in_a_window_that_two_steps_fill_not_every_step_costs_a_second_call() {
+    let mut answers: Vec<Answer> = (0..30).map(|n| step(n, 2_100)).collect();
+    answers.push(says("done"));
+    let lab = lab(answers, window(4_096));
+    let session = lab.open().await;
+    let ran = run(&lab, &session, "do all of it").await;
+    assert_eq!(*ran.outcome(), Outcome::Completed);
+    assert!(compactions(&ran.events).len() >= 10, "{}", compactions(&ran.events).len());
+    let asked = lab.provider.requests().iter().filter(|asked| asked.system == TASK).count();
+    assert!(asked <= 10, "{asked} summaries for 31 steps");
+    check_session(&lab, &session, &["do all of it"]);
+}
+
+#[tokio::test]
 async fn the_prefix_is_the_same_in_every_run_and_a_changed_instruction_is_said() {
     let file = |hash: &str| Instruction { path: "AGENTS.md".into(), bytes: 3, hash: hash.into() };
     let answers = vec![step(1, 10), says("one"), says("two"), says("three"), says("four")];

@@ -356,3 +356,58 @@ fn an_ask_of_an_older_log_still_reads() {
     let ask: Ask = serde_json::from_value(old).unwrap();
     assert!(matches!(ask.about, About::Question(_)) && ask.run_ms == 0);
 }
+
+#[tokio::test]
+async fn a_request_gives_its_pending_ask_and_the_answer_goes_on_with_it() {
+    let (lab, diary) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("done")]);
+    let engine = lab.engine();
+    let mut request = windlass_engine::Request::new("go");
+    request.options = lab.options.clone();
+    let result = engine.execute(request).await.unwrap();
+    assert_eq!((result.outcome.as_ref(), result.asks.len()), (None, 1));
+    let again = || windlass_engine::AnswerRequest { options: lab.options.clone(), ..Default::default() };
+    let other: AskId = "a9-ffffffff".parse().unwrap();
+    let wrong = engine.answer(&result.session, &other, Answer::Once, again()).await.err();
+    assert!(matches!(wrong, Some(EngineError::NoSuchAsk(_))), "{wrong:?}");
+    let done = engine.answer(&result.session, &result.asks[0].id, Answer::Once, again()).await.unwrap();
+    assert_eq!((done.outcome, done.asks.len(), done.run), (Some(Outcome::Completed), 0, result.run));
+    assert_eq!(done.summary, "done");
+    assert_eq!(*diary.lock().unwrap(), ["+write b", "-write b"]);
+}
+
+#[tokio::test]
+async fn after_a_power_cut_what_came_after_a_begun_call_may_have_happened_too() {
+    let step = calls(&[("1", "write", json!({"path": "b"})), ("2", "write", json!({"path": "c"}))]);
+    let lab = Lab::new(vec![step, says("done"), says("I will look")]);
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    drop(session);
+    cut_after(&lab, &id, "call_started");
+    lab.store.cut_power();
+    let session = reopen(&lab, &id).await;
+    lab.run_in(&session).await;
+    let asked = last_request(&lab);
+    assert_eq!(asked.matches("it may have happened").count(), 2, "{asked}");
+}
+
+#[tokio::test]
+async fn room_is_made_between_runs_when_a_person_wants_it() {
+    use windlass_core::budget::Budget;
+    use windlass_core::context::How;
+    let answers = (0..6).map(|n| call(&n.to_string(), "look", &json!({"path": "x".repeat(2_000)})));
+    let lab = Lab::new(answers.chain([says("done"), says("## Goal\nto look"), says("and on")]).collect());
+    let session = lab.open().await;
+    let id = session.id().clone();
+    lab.run_in(&session).await;
+    let before = session.look(|history| (history.held(), history.total().steps));
+    assert!(session.compact(How::Last(1), Budget::default()).await.unwrap());
+    assert!(session.look(|history| history.held()) < before.0 / 2);
+    assert_eq!(count(&lab, &id, "compacted"), 1);
+    drop(session);
+    let session = reopen(&lab, &id).await;
+    lab.run_in(&session).await;
+    assert!(last_request(&lab).contains("go"), "the person's words stay");
+    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert!(session.look(|history| history.total().steps) > before.1, "what the summary cost is in the total");
+}

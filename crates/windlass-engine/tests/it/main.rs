@@ -1,10 +1,13 @@
 //! Behaviour of the engine, through its public door and the fakes it ships.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod attacks;
 mod context;
 mod contract;
 mod durable;
 mod endings;
+mod examples;
+mod guest;
 mod lab;
 mod people;
 mod providers;

@@ -128,9 +128,16 @@ impl Work {
     /// One that was kept.
     pub(super) fn reopen(desk: Arc<Desk>, plan: Arc<Sandbox>, slot: Slot) -> Result<Self, WorkspaceError> {
         let known = Survey::read(&slot.dir.join("survey"));
+        let upper = std::fs::read_dir(slot.dir.join("upper"));
         let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
         let work = Self::over(desk, plan, slot, mounted);
-        *work.baseline() = known.map_or(Baseline::Lost, |survey| Baseline::Known(Arc::new(survey)));
+        match known {
+            Some(survey) => *work.baseline() = Baseline::Known(Arc::new(survey)),
+            // Its process died before the first walk was written down. A layer that holds nothing is relative to what
+            // is there now.
+            None if upper.is_ok_and(|mut entries| entries.next().is_none()) => work.look_around(),
+            None => *work.baseline() = Baseline::Lost,
+        }
         work.put_back()?;
         Ok(work)
     }

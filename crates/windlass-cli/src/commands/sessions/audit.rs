@@ -92,6 +92,7 @@ fn told_of_landing(kind: &EventKind) -> Option<Told> {
         EventKind::ModelSwitched { from, to } => ("person", "switched the model", json!({ "from": from, "to": to })),
         EventKind::FailedOver { from, to, .. } => ("engine", "failed over", json!({ "from": from, "to": to })),
         EventKind::Compacted { .. } => ("engine", "compacted", content(super::summary(kind).unwrap_or_default())),
+        EventKind::Instructed { files, .. } => ("engine", "read instructions", json!({ "files": files })),
         EventKind::Forked { from, at_seq } => ("person", "forked", json!({ "from": from, "at_seq": at_seq })),
         EventKind::BudgetWarned { limit } => ("engine", "warned of a limit", json!({ "limit": limit })),
         EventKind::Warned { code, .. } => ("engine", "warned", json!({ "code": code })),

@@ -255,7 +255,7 @@ fn question(ask: &Ask) -> String {
     }
 }
 
-fn answered(answer: &Answer) -> String {
+pub(super) fn answered(answer: &Answer) -> String {
     match answer {
         Answer::Once => "yes, this once".to_owned(),
         Answer::Always => "yes, and from now on".to_owned(),

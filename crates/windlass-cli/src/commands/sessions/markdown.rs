@@ -1,7 +1,7 @@
 //! A session as Markdown: the conversation, for reading.
 
 use windlass_core::event::{Event, EventKind};
-use windlass_core::message::{Part, Role};
+use windlass_core::message::{Origin, Part, Role};
 
 use crate::view::text::explain;
 
@@ -28,7 +28,10 @@ pub(super) fn event(event: &Event) -> String {
             }
             text
         }
-        EventKind::Said { message } => format!("> (engine) {}\n\n", message.text().replace('\n', "\n> ")),
+        EventKind::Said { message } => {
+            let who = if message.origin == Origin::Engine { "engine" } else { "you" };
+            format!("> ({who}) {}\n\n", message.text().replace('\n', "\n> "))
+        }
         EventKind::CallFinished { result, .. } => fenced(&result.text, ""),
         EventKind::RunFinished { outcome, totals, .. } => {
             let (word, detail, _) = explain(outcome, &event.session, None);

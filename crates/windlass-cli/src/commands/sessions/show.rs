@@ -11,6 +11,7 @@ use windlass_core::store::SessionStore;
 use windlass_core::validator::Judgement;
 use windlass_host::session_log::SessionLog;
 
+use super::html::answered;
 use crate::args::ShowArgs;
 use crate::failure::Failure;
 use crate::safe::one_line;
@@ -115,7 +116,7 @@ fn line(event: &Event) -> Option<String> {
             About::Landing(landing) => format!("asked {}: may {} paths land?", ask.id, landing.paths.len()),
             About::Question(question) => format!("asked {}: {}", ask.id, first_line(&question.text, 160)),
         },
-        EventKind::Answered { ask, answer, by } => format!("answered {ask} by {by}: {answer:?}"),
+        EventKind::Answered { ask, answer, by } => format!("answered {ask} by {by}: {}", answered(answer)),
         EventKind::Denied { reason, .. } => format!("  denied: {reason}"),
         EventKind::Waited { reason, ms, .. } => format!("waited {ms} ms: {reason}"),
         EventKind::Warned { text, .. } => format!("warning: {text}"),

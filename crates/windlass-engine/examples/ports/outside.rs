@@ -1,0 +1,115 @@
+//! Outside: lets a call read what lies outside the workspace, after that was judged, and nothing else.
+//! It gets the run's files and the exact paths that were allowed, and gives files that can read those as well.
+//! Without one, no call can read outside, whatever a person says.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use windlass_core::CancellationToken;
+use windlass_core::ask::Answer;
+use windlass_core::event::EventKind;
+use windlass_core::tool::{Effect, Tool, ToolOutput};
+use windlass_core::workspace::*;
+use windlass_engine::Request;
+use windlass_engine::testing::{FnTool, call, says};
+
+use super::Shown;
+use super::fakes::Fakes;
+use super::files::{Tree, error};
+use super::workspaces::Copies;
+
+/// What there is outside.
+struct Shelf(Arc<Tree>);
+
+/// The files of a run, and the granted paths of the shelf.
+struct Granted {
+    files: Arc<dyn Files>,
+    shelf: Arc<Tree>,
+    reads: Vec<String>,
+}
+
+impl Outside for Shelf {
+    fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files> {
+        Arc::new(Granted { files: files.clone(), shelf: self.0.clone(), reads })
+    }
+}
+
+impl Granted {
+    fn of(&self, path: &str) -> &dyn Files {
+        if self.reads.iter().any(|granted| granted == path) { self.shelf.as_ref() } else { self.files.as_ref() }
+    }
+}
+
+impl Files for Granted {
+    fn root(&self) -> &Path {
+        self.files.root()
+    }
+    fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
+        self.files.resolve(path)
+    }
+    fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
+        self.of(path).read(path, max)
+    }
+    fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
+        self.of(path).read_range(path, offset, len)
+    }
+    fn stat(&self, path: &str) -> Result<FileStat, FileError> {
+        self.of(path).stat(path)
+    }
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.files.write(path, bytes)
+    }
+    fn remove(&self, path: &str) -> Result<(), FileError> {
+        self.files.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
+        self.files.rename(from, to, replace)
+    }
+    fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
+        self.files.list(path, max)
+    }
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+        self.files.find(query, cancel)
+    }
+    fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
+        self.files.grep(query, cancel)
+    }
+}
+
+/// A tool that says what it reads, and then reads something else as well.
+fn read_file() -> Arc<dyn Tool> {
+    let read = FnTool::new("read_file", Effect::Read, |args, ctx| {
+        Box::pin(async move {
+            let path = args["path"].as_str().unwrap_or_default();
+            let other = ctx.files.read("/books/diary", 100).err();
+            let other = other.unwrap_or_else(|| error(FileErrorKind::Io, "/books/diary", "was given away"));
+            let text = String::from_utf8_lossy(&ctx.files.read(path, 100)?).into_owned();
+            Ok(ToolOutput::text(format!("{text}; but {other}")))
+        })
+    });
+    read.boxed()
+}
+
+pub(crate) async fn show() -> Shown {
+    let books = Tree::of(&[("/books/atlas", "here be dragons"), ("/books/diary", "dear diary")]);
+    let read = || call("1", "read_file", &json!({ "path": "/books/atlas" }));
+    for (outside, expect) in [(true, "here be dragons; but `/books/diary` is not there"), (false, "[not_found]")] {
+        let fakes = Fakes::new([read(), says("I see")]);
+        let mut builder = fakes.builder().workspaces(Arc::new(Copies::of(&Tree::of(&[])))).tools([read_file()]);
+        if outside {
+            builder = builder.outside(Arc::new(Shelf(books.clone())));
+        }
+        let mut request = Request::new("what is on the map?");
+        request.options.contract.allow_no_changes = true;
+        let mut run = builder.build()?.stream(request).await?;
+        while let Some(event) = run.next().await {
+            if let EventKind::Asked { ask } = event.kind {
+                run.answer(&ask.id, Answer::Once)?;
+            }
+        }
+        let told = format!("{:?}", fakes.provider.asked().last());
+        assert!(told.contains(expect), "{told}");
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Snapshots: in place there is no copy to throw away, so what each call changed is kept, by content, to be taken back.
+//! The executor says when a call begins and ends; what lies between is the call's doing, whatever the call says.
+//! The bytes stay here under their hash; the log has the hashes, and is enough to put everything back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+use windlass_core::BoxFuture;
+use windlass_core::event::EventKind;
+use windlass_core::id::CallId;
+use windlass_core::image::{Image, Swap};
+use windlass_core::outcome::Outcome;
+use windlass_core::workspace::{CallChanges, Isolation, Snapshots, WorkspaceError};
+use windlass_engine::testing::{call, says};
+use windlass_engine::{Request, RunOptions};
+
+use super::Shown;
+use super::fakes::Fakes;
+use super::files::{Tree, write_file};
+use super::workspaces::Copies;
+
+/// The tree, and what was in it when the running call began.
+pub(crate) struct Undo {
+    tree: Arc<Tree>,
+    before: Mutex<BTreeMap<String, Vec<u8>>>,
+}
+
+impl Undo {
+    pub(crate) fn of(tree: &Arc<Tree>) -> Self {
+        Self { tree: tree.clone(), before: Mutex::default() }
+    }
+}
+
+fn image(bytes: Option<&Vec<u8>>) -> Image {
+    bytes.map_or(Image::Absent, |bytes| Image::File {
+        hash: blake3::hash(bytes).to_hex().to_string(),
+        size: bytes.len() as u64,
+        mode: 0o644,
+    })
+}
+
+impl Snapshots for Undo {
+    fn begin(&self, _call: &CallId) {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.tree.all());
+    }
+
+    fn end<'a>(&'a self, _call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.tree.all();
+        let paths: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        let swap =
+            |path: &String| Swap { path: path.clone(), before: image(before.get(path)), after: image(now.get(path)) };
+        let swaps = paths.into_iter().map(swap).filter(|swap| swap.before != swap.after).collect();
+        Box::pin(std::future::ready(Ok(CallChanges { swaps, lost: Vec::new() })))
+    }
+}
+
+pub(crate) async fn show() -> Shown {
+    let tree = Tree::of(&[("a.txt", "old")]);
+    let fakes = Fakes::new([call("1", "write_file", &json!({"path": "a.txt", "text": "new"})), says("done")]);
+    let engine = fakes.builder().workspaces(Arc::new(Copies::of(&tree))).tools([write_file()]).build()?;
+    let options = RunOptions { isolation: Isolation::InPlace, yes: true, ..RunOptions::default() };
+    let mut run = engine.stream(Request { options, ..Request::new("make it new") }).await?;
+    let (mut swaps, mut outcome) = (Vec::new(), None);
+    while let Some(event) = run.next().await {
+        match event.kind {
+            EventKind::FileChanged { swap, .. } => swaps.extend(swap),
+            EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
+            _ => {}
+        }
+    }
+    assert_eq!(outcome, Some(Outcome::Completed));
+    let (old, new) = (b"old".to_vec(), b"new".to_vec());
+    let (before, after) = (image(Some(&old)), image(Some(&new)));
+    assert_eq!(swaps, [Swap { path: "a.txt".into(), before, after }], "the log knows the way back");
+    Ok(())
+}

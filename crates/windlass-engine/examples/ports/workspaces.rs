@@ -1,0 +1,185 @@
+//! Workspaces: how a run gets its view of the tree. In place it works on the tree itself; isolated, on a copy.
+//! A transaction says what is in force, what changed, and lands exactly what was judged: all of it or nothing.
+//! What does not land is kept by name, so that nothing is lost; a later run can go on with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+use windlass_core::BoxFuture;
+use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::tool::{Effect, ToolOutput};
+use windlass_core::validator::Before;
+use windlass_core::workspace::*;
+use windlass_engine::testing::{FnTool, call, says};
+use windlass_engine::{Request, RunOptions};
+
+use super::Shown;
+use super::fakes::Fakes;
+use super::files::{Tree, write_file};
+use super::processes::Nothing;
+use super::snapshots::Undo;
+
+/// The kept copies by name, shared by all runs: each with the tree it is relative to.
+type Shelf = Arc<Mutex<BTreeMap<String, (Arc<Tree>, Arc<Tree>)>>>;
+
+/// Opens the one tree it has.
+#[derive(Clone)]
+pub(crate) struct Copies {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) shelf: Shelf,
+    pub(crate) processes: Arc<dyn Processes>,
+}
+
+impl Copies {
+    pub(crate) fn of(tree: &Arc<Tree>) -> Self {
+        Self { tree: tree.clone(), shelf: Shelf::default(), processes: Arc::new(Nothing) }
+    }
+}
+
+impl Workspaces for Copies {
+    fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
+        let name = format!("{}-{}", opening.session, opening.run);
+        Box::pin(async move {
+            let (own, before, name) = match (opening.how, opening.kept) {
+                (Isolation::InPlace, _) => (self.tree.clone(), self.tree.copied(), None),
+                (Isolation::Isolated, None) => (self.tree.copied(), self.tree.copied(), Some(name)),
+                (Isolation::Isolated, Some(kept)) => {
+                    let found = self.shelf.lock().unwrap_or_else(PoisonError::into_inner).remove(kept);
+                    let missing = || WorkspaceError::other(format!("there is no kept copy `{kept}`"));
+                    let (own, before) = found.ok_or_else(missing)?;
+                    (own, before, Some(kept.to_owned()))
+                }
+            };
+            let undo = name.is_none().then(|| Arc::new(Undo::of(&own)));
+            Ok(Box::new(View { of: self.clone(), own, before, name, undo }) as Box<dyn Transaction>)
+        })
+    }
+}
+
+/// One run's view.
+struct View {
+    of: Copies,
+    own: Arc<Tree>,
+    before: Arc<Tree>,
+    name: Option<String>,
+    undo: Option<Arc<Undo>>,
+}
+
+impl View {
+    fn differing(&self) -> Vec<FileChange> {
+        let (before, now) = (self.before.all().clone(), self.own.all().clone());
+        let changed = now.iter().filter(|(path, bytes)| before.get(*path) != Some(bytes)).map(|(path, _)| {
+            (path.clone(), if before.contains_key(path) { Change::Modified } else { Change::Created })
+        });
+        let gone = before.keys().filter(|path| !now.contains_key(*path)).map(|path| (path.clone(), Change::Deleted));
+        let mut all: Vec<_> = changed.chain(gone).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.into_iter().map(|(path, change)| FileChange { path, change, added: 0, removed: 0, diff: None }).collect()
+    }
+
+    /// The hash of what would land; none in place, where everything is there already.
+    fn hash(&self) -> Option<String> {
+        self.name.as_ref()?;
+        let changed = self.differing();
+        let text = format!("{:?} {changed:?}", self.own.all());
+        Some(blake3::hash(text.as_bytes()).to_hex().to_string())
+    }
+}
+
+impl Transaction for View {
+    fn terms(&self) -> Terms {
+        let strategy = if self.name.is_some() { "copy" } else { "in_place" };
+        let [isolation, metering, gate, network] = ["none", "wire", "per_call", "open"].map(str::to_owned);
+        Terms { strategy: strategy.into(), isolation, metering, gate, network, held: false }
+    }
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+    fn files(&self) -> Arc<dyn Files> {
+        self.own.clone()
+    }
+    fn before(&self) -> Arc<dyn Before> {
+        self.before.clone()
+    }
+    fn processes(&self) -> Arc<dyn Processes> {
+        self.of.processes.clone()
+    }
+    fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
+        self.undo.clone().map(|undo| undo as Arc<dyn Snapshots>)
+    }
+    fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
+        let changes = Changes { files: self.differing(), tree_hash: self.hash(), ..Changes::default() };
+        Box::pin(std::future::ready(Ok(changes)))
+    }
+    fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
+        Box::pin(async {
+            self.of.processes.stop_all().await;
+            Ok(())
+        })
+    }
+    fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
+        Box::pin(async move {
+            if landing.tree_hash != self.hash() {
+                let message = "what would land is not what was judged".to_owned();
+                return Err(WorkspaceError { kind: WorkspaceErrorKind::Stale, message });
+            }
+            let mut tree = self.of.tree.all();
+            if *tree != *self.before.all() {
+                let message = "you changed the tree meanwhile; land the kept copy when you are done".to_owned();
+                return Err(WorkspaceError { kind: WorkspaceErrorKind::Conflict, message });
+            }
+            tree.clone_from(&self.own.all());
+            drop(tree);
+            let files = self.differing().into_iter().map(|change| change.path).collect();
+            Ok(Landed { files, ..Landed::default() })
+        })
+    }
+    fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>> {
+        if let Some(name) = self.name.clone() {
+            let mut shelf = self.of.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            shelf.insert(name, (self.own.clone(), self.before.clone()));
+        }
+        Box::pin(std::future::ready(Ok(self.name)))
+    }
+    fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+pub(crate) async fn show() -> Shown {
+    let tree = Tree::of(&[("lib.rs", "old")]);
+    let write = |text: &str| call("1", "write_file", &json!({"path": "lib.rs", "text": text}));
+    let wait = call("2", "wait", &json!({}));
+    let fakes = Fakes::new([write("new"), says("done"), write("newer"), wait, says("done"), says("as it was")]);
+    // While the agent waits, the person writes in their own tree.
+    let theirs = tree.clone();
+    let wait = FnTool::new("wait", Effect::Read, move |_, _| {
+        theirs.all().insert("mine.txt".into(), b"by hand".to_vec());
+        Box::pin(async { Ok(ToolOutput::text("waited")) })
+    });
+    let copies = Copies::of(&tree);
+    let tools = [write_file(), wait.boxed()];
+    let engine = fakes.builder().workspaces(Arc::new(copies.clone())).tools(tools).build()?;
+    let mut request = Request::new("renew lib.rs");
+    request.options = RunOptions { yes: true, ..RunOptions::default() };
+    let result = engine.execute(request.clone()).await?;
+    assert_eq!(result.outcome, Some(Outcome::Completed));
+    assert_eq!(result.landed.map(|landed| landed.files), Some(vec!["lib.rs".to_owned()]));
+    assert_eq!(tree.all()["lib.rs"], b"new");
+
+    // Nothing of theirs is overwritten, and nothing of the run is lost.
+    let result = engine.execute(request.clone()).await?;
+    let outcome = result.outcome;
+    assert!(matches!(outcome, Some(Outcome::Failed { reason: FailReason::LandingConflict, .. })), "{outcome:?}");
+    assert_eq!(tree.all()["lib.rs"], b"new");
+    assert_eq!(tree.all()["mine.txt"], b"by hand");
+
+    // They take their file away again, and a later run goes on with the kept copy.
+    tree.all().remove("mine.txt");
+    request.options.contract.kept = result.transaction;
+    let result = engine.execute(request).await?;
+    assert_eq!((result.outcome, tree.all()["lib.rs"].as_slice()), (Some(Outcome::Completed), &b"newer"[..]));
+    assert!(copies.shelf.lock().unwrap_or_else(PoisonError::into_inner).is_empty());
+    Ok(())
+}

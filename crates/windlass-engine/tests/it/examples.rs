@@ -1,0 +1,115 @@
+//! The examples for embedders run and say the truth, every port has one, and `docs/embedding.md` shows their code.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The same source as the example program: it is run here, and cannot be older than what it is about.
+#[allow(dead_code)]
+#[path = "../../examples/ports/main.rs"]
+mod ports;
+
+const PAGE: &str = include_str!("../../../../docs/embedding.md");
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[allow(clippy::disallowed_methods)]
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
+}
+
+/// Every source below a directory.
+fn sources(below: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(below).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn example(name: &str) -> String {
+    text(&here().join("examples/ports").join(format!("{name}.rs")))
+}
+
+#[tokio::test]
+async fn every_example_is_right() {
+    for (name, show) in ports::ALL {
+        let shown = tokio::time::timeout(Duration::from_secs(30), show()).await;
+        let shown = shown.unwrap_or_else(|_| panic!("the example {name} hangs"));
+        shown.unwrap_or_else(|err| panic!("the example {name} fails: {err}"));
+    }
+}
+
+#[test]
+fn every_file_is_an_example_that_says_what_it_shows() {
+    let listed: BTreeSet<String> = ports::ALL.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let stem = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let files: BTreeSet<String> = sources(&here().join("examples/ports")).iter().map(stem).collect();
+    let more: Vec<_> = files.difference(&listed).collect();
+    assert_eq!(more, ["fakes", "main"], "an example is a file that is listed in main.rs");
+    for name in &listed {
+        let header = example(name).lines().take_while(|line| line.starts_with("//! ")).count();
+        assert_eq!(header, 3, "{name}: three lines say what it shows");
+        assert!(example(name).contains("assert"), "{name} claims nothing");
+        assert!(PAGE.contains(&format!("`{name}`")), "{name} is not on the page for embedders");
+    }
+}
+
+/// Rows of the page's table of ports: the port, who implements it, its example.
+fn rows() -> Vec<(String, String, String)> {
+    let cells = |line: &str| -> Option<(String, String, String)> {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, port, who, _, example, _] = cells[..] else { return None };
+        let bare = |cell: &str| cell.strip_prefix('`')?.strip_suffix('`').map(str::to_owned);
+        Some((bare(port)?, who.to_owned(), bare(example)?))
+    };
+    let (_, table) = PAGE.split_once("## The ports").unwrap();
+    table.lines().filter_map(cells).collect()
+}
+
+#[test]
+fn every_port_has_an_example() {
+    let core = here().parent().unwrap().join("windlass-core/src");
+    let all: String = sources(&core).iter().map(|path| text(path)).collect();
+    let name = |line: &str| line.strip_prefix("pub trait ")?.split([':', '<', ' ']).next().map(str::to_owned);
+    let ports: BTreeSet<String> = all.lines().filter_map(name).collect();
+    assert!(ports.len() > 15, "{ports:?}");
+    let shown: BTreeSet<String> = rows().into_iter().map(|(port, ..)| port).collect();
+    assert_eq!(shown, ports, "the table of ports in docs/embedding.md");
+    for (port, who, name) in rows() {
+        let needle = match who.as_str() {
+            "you" => format!("impl {port} for "),
+            "the engine" => format!(".{}.", port.to_lowercase()),
+            other => panic!("{port}: who is `{other}`?"),
+        };
+        assert!(example(&name).contains(&needle), "the example {name} does not show {port} (`{needle}`)");
+    }
+}
+
+#[test]
+fn the_page_for_embedders_shows_code_of_the_examples() {
+    let bare = |text: &str| -> String {
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    };
+    let all: Vec<String> = sources(&here().join("examples")).iter().map(|path| bare(&text(path))).collect();
+    let blocks: Vec<&str> = PAGE.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 5, "{}", blocks.len());
+    for block in blocks {
+        assert!(all.iter().any(|source| source.contains(&bare(block))), "this is in no example:\n{block}");
+    }
+}
+
+#[test]
+fn links_of_the_page_lead_somewhere() {
+    let docs = here().join("../../docs");
+    for link in PAGE.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap()) {
+        assert!(link.is_empty() || docs.join(link).exists(), "{link}");
+    }
+}
