@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use windlass_core::workspace::REDACTED;
+
 use crate::args::{AgentArgs, ContractArgs, LimitArgs};
+use crate::failure::Failure;
 
 /// The flags of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -48,9 +51,38 @@ impl How {
         value.as_object().is_some_and(|all| !all.is_empty()).then_some(value)
     }
 
-    /// What the log says; what an older or newer version wrote and nobody knows counts as not said.
-    pub(crate) fn from_log(value: Option<&Value>) -> Self {
-        value.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
+    /// What the log says. A run does not go on under terms that are not wholly understood, or whose secrets are not
+    /// kept: what is left of them may be looser than what was said.
+    pub(crate) fn from_log(value: Option<&Value>) -> Result<Self, Failure> {
+        let Some(value) = value else { return Ok(Self::default()) };
+        let hint = "say anew what is to be done, with the flags: `windlass resume SESSION \"WORDS\"`";
+        let refused = |what: String| Failure::usage(what).hint(hint);
+        if holds_secret(value) {
+            return Err(refused("a flag of this run holds a secret, which is not kept, so it cannot go on".into()));
+        }
+        let how: Self = serde_json::from_value(value.clone()).map_err(|err| {
+            refused(format!("this run was started with flags that are not known here: {err}: {value}"))
+        })?;
+        let known = serde_json::to_value(&how).unwrap_or_default();
+        match unknown("how", value, &known) {
+            None => Ok(how),
+            Some(flag) => Err(refused(format!("this run was started with a flag that is not known here: `{flag}`"))),
+        }
+    }
+
+    /// Who was asked, as far as the log says so in words of today: enough for another run.
+    pub(crate) fn model_from_log(value: Option<&Value>) -> AgentArgs {
+        let text = |flag: &str| {
+            let said = value?.get("agent")?.get(flag)?.as_str()?;
+            (!said.contains(REDACTED)).then(|| said.to_owned())
+        };
+        AgentArgs {
+            model: text("model"),
+            provider: text("provider"),
+            base_url: text("base_url"),
+            reasoning_effort: text("reasoning_effort"),
+            ..AgentArgs::default()
+        }
     }
 
     /// What was said then, under what is said now, in this workspace.
@@ -58,12 +90,26 @@ impl How {
         let agent = AgentArgs { cd: Some(workspace.to_path_buf()), ..over(&self.agent, agent) };
         Self { agent, limits: over(&self.limits, limits), contract: self.contract }
     }
+}
 
-    /// Of what was said then only who is asked: another run is another decision about what it may do.
-    pub(crate) fn model_alone(&self) -> AgentArgs {
-        let AgentArgs { model, provider, base_url, reasoning_effort, .. } = self.agent.clone();
-        AgentArgs { model, provider, base_url, reasoning_effort, ..AgentArgs::default() }
+/// Whether words stand in the place of a secret.
+fn holds_secret(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(REDACTED),
+        Value::Array(items) => items.iter().any(holds_secret),
+        Value::Object(map) => map.values().any(holds_secret),
+        _ => false,
     }
+}
+
+/// The first flag of one object that another does not have.
+fn unknown(name: &str, value: &Value, known: &Value) -> Option<String> {
+    let Value::Object(known) = known else { return None };
+    let Value::Object(value) = value else { return Some(name.to_owned()) };
+    value.iter().find_map(|(name, value)| match known.get(name) {
+        None => Some(name.clone()),
+        Some(known) => unknown(name, value, known),
+    })
 }
 
 /// One set of flags over another: what is said in the second counts.
@@ -108,11 +154,18 @@ mod tests {
         let value = how.to_value().unwrap();
         assert_eq!(value.to_string(), r#"{"agent":{"model":"m","yes":true},"contract":{"validate":["make"]}}"#);
         let now = AgentArgs { model: Some("n".into()), ..AgentArgs::default() };
-        let back = How::from_log(Some(&value)).under(&now, &LimitArgs::default(), Path::new("/w"));
+        let back = How::from_log(Some(&value)).unwrap().under(&now, &LimitArgs::default(), Path::new("/w"));
         assert_eq!((back.agent.model.as_deref(), back.agent.yes), (Some("n"), true));
         assert_eq!(back.contract.validate, ["make"]);
         assert_eq!(How::default().to_value(), None);
         let newer = serde_json::json!({"agent": {"model": "m", "unheard_of": 1}, "other": {}});
-        assert_eq!(How::from_log(Some(&newer)).agent.model.as_deref(), Some("m"));
+        assert!(How::from_log(Some(&newer)).is_err());
+        assert_eq!(How::model_from_log(Some(&newer)).model.as_deref(), Some("m"));
+        for strange in
+            [serde_json::json!([]), serde_json::json!({"agent": 1}), serde_json::json!({"agent": {"model": {}}})]
+        {
+            assert!(How::from_log(Some(&strange)).is_err(), "{strange}");
+            assert_eq!(How::model_from_log(Some(&strange)).model, None, "{strange}");
+        }
     }
 }

@@ -150,6 +150,11 @@ impl Profile {
         Ok(profile)
     }
 
+    /// Whether it changes nothing of the tree only because it works on a copy.
+    pub(crate) fn needs_copy(&self) -> bool {
+        self.lands_nothing && !self.in_place
+    }
+
     /// Whether it takes a tool away.
     pub(crate) fn lacks(&self, tool: &str) -> bool {
         self.tools.as_ref().is_some_and(|tools| !tools.iter().any(|known| glob_match(known, tool)))

@@ -37,7 +37,7 @@ use crate::telemetry::Telemetry;
 use crate::view::style::first_line;
 use crate::view::{View, ask};
 use crate::{contract, exit, saved_plan, wire};
-use input::Input;
+pub(crate) use input::Input;
 use signals::Signals;
 
 /// A session at work, with its view and its person.
@@ -52,7 +52,8 @@ pub(crate) struct Desk {
     options: RunOptions,
     /// Lines that are typed while a run is going are words for it.
     pub(crate) steers: bool,
-    input: Input,
+    /// What is typed; whoever comes after this desk goes on with it.
+    pub(crate) input: Input,
     signals: Signals,
 }
 
@@ -124,6 +125,13 @@ impl Desk {
         let schema = opening.agent.json_schema.as_deref();
         let isolated = opening.isolation == Isolation::Isolated;
         contract::fits(opening.contract, isolated)?;
+        if let Some(profile) = settings.profile.as_ref().filter(|profile| profile.needs_copy() && !isolated) {
+            return Err(Failure::usage(format!(
+                "the profile `{}` works on a copy, and this run does not",
+                profile.name
+            ))
+            .hint("leave `--in-place` out, or the profile"));
+        }
         // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
         let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
         let agent = plan
@@ -258,9 +266,9 @@ impl Desk {
         Ok(())
     }
 
-    /// Keeps what a planning run ended with.
-    pub(crate) fn keep_plan(&mut self) -> Result<(), Failure> {
-        if !self.plans {
+    /// Keeps what a planning run ended with, when it was done.
+    pub(crate) fn keep_plan(&mut self, outcome: Option<&Outcome>) -> Result<(), Failure> {
+        if !self.plans || outcome != Some(&Outcome::Completed) {
             return Ok(());
         }
         let text = self.session.look(|history| {

@@ -88,6 +88,11 @@ impl Folded {
         if told["error"] == "interrupted" {
             self.interrupted += 1;
         }
+        // Closed by looking at what is there: it happened, and nobody was left to say in which words.
+        if text(&told["text"]).contains(FOUND) {
+            self.interrupted += 1;
+            return;
+        }
         let Some((wanted, _)) = key(&text(&told["id"])) else { return };
         if told["error"].is_null()
             && let Some(Item::Call { result, .. }) =
@@ -97,6 +102,9 @@ impl Folded {
         }
     }
 }
+
+/// How a result begins to end that was not said by the call itself.
+const FOUND: &str = "the process ended before it could say so";
 
 /// The step a call is for, and whether it is the first try of it. None for one that only looks.
 fn key(id: &str) -> Option<(String, bool)> {

@@ -44,7 +44,7 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(format!("`{}` is no answer to `{id}`", args.words.join(" "))).hint(expected(&ask)));
     };
     let workspace = PathBuf::from(&glance.workspace);
-    let how = How::from_log(glance.how.as_ref()).under(&args.agent, &args.limits, &workspace);
+    let how = How::from_log(glance.how.as_ref())?.under(&args.agent, &args.limits, &workspace);
     let ready = prepare(&how.agent, &how.limits)?;
     let isolated = glance.open.as_ref().is_some_and(|open| open.isolated);
     let opening = Opening {
@@ -62,6 +62,7 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
     block_on(async {
         let mut desk = Desk::open(ready, opening).await?;
         let outcome = desk.answer_open(&ask, answer).await?;
+        desk.keep_plan(outcome.as_ref())?;
         Ok(finish(outcome.as_ref(), &desk.session, format))
     })
 }

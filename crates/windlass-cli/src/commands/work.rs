@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use futures_util::StreamExt;
 use windlass_core::context::How as Room;
 use windlass_core::event::EventKind;
+use windlass_core::id::SessionId;
 use windlass_core::message::Message;
+use windlass_core::open_run::Glance;
 use windlass_core::outcome::Outcome;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::Isolation;
@@ -23,8 +25,9 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::how::{How, over};
 use crate::plan;
+use crate::profile::Profile;
 use crate::saved_plan;
-use crate::session_run::{Desk, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id};
+use crate::session_run::{Desk, Input, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id};
 
 /// What a kept run is told to do when nobody says more.
 const GO_ON: &str = "Go on with the task where you stopped.";
@@ -69,13 +72,13 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
         limits: &args.limits,
         output: &args.output,
         which,
-        isolation: isolation(args.isolated),
+        isolation: isolation(args.isolated || needs_copy(&ready)),
         contract: &args.contract,
         kept: None,
         only_land: false,
         room: None,
     };
-    block_on(talk(ready, opening))
+    block_on(talk(ready, opening, Input::default()))
 }
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
@@ -94,58 +97,95 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         let glance = answer::glance(&store, &id).await?;
         Ok((id, glance))
     })?;
-    let then = How::from_log(glance.how.as_ref());
-    let words = plan::words(&args.prompt)?;
-    let silent = words.trim().is_empty();
-    // What waits for an answer goes on under its own terms; a new prompt only keeps the model.
-    let waiting = !glance.asks.is_empty();
-    let of_this_copy = kept.is_some() && glance.open.as_ref().is_some_and(|open| open.copy == kept);
-    let goes_on = silent && waiting && (kept.is_none() || of_this_copy);
-    // The run that waits knows its copy.
-    let kept = kept.filter(|_| !goes_on);
-    let open = glance.open.as_ref().filter(|_| goes_on);
-    let (agent, limits, contract) = match goes_on {
-        true => {
-            let how = then.under(&args.agent, &args.limits, Path::new(&glance.workspace));
-            (how.agent, how.limits, how.contract)
-        }
-        false => (over(&then.model_alone(), &args.agent), args.limits.clone(), args.contract.clone()),
-    };
-    let ready = prepare(&agent, &limits)?;
+    let talks = args.prompt.is_empty() && kept.is_none() && std::io::stdin().is_terminal();
+    let words = if talks { String::new() } else { plan::words(&args.prompt)? };
+    let mut input = Input::default();
+    let waits_here = !glance.asks.is_empty() && glance.open.as_ref().is_some_and(|open| open.copy == kept);
+    if words.trim().is_empty() && kept.is_some() && waits_here {
+        return Ok(match answers(args, &id, &glance, std::io::stdin().is_terminal())? {
+            Answers::Ended(code) => code,
+            Answers::Given(_) => exit::unless_broken(0),
+        });
+    }
+    // What waits for an answer goes on under its own terms, and nothing else does.
+    if words.trim().is_empty() && kept.is_none() && !glance.asks.is_empty() {
+        input = match answers(args, &id, &glance, talks)? {
+            Answers::Ended(code) => return Ok(code),
+            Answers::Given(input) => input,
+        };
+    }
+    // Another run is another decision about what it may do: it only keeps the model.
+    let agent = over(&How::model_from_log(glance.how.as_ref()), &args.agent);
+    let ready = prepare(&agent, &args.limits)?;
     let opening = Opening {
         agent: &agent,
-        limits: &limits,
+        limits: &args.limits,
         output: &args.output,
         which: Which::Named(id.to_string()),
-        isolation: isolation(args.isolated || kept.is_some() || open.is_some_and(|open| open.isolated)),
-        contract: &contract,
+        isolation: isolation(args.isolated || kept.is_some() || needs_copy(&ready)),
+        contract: &args.contract,
         kept,
         only_land: false,
         room: args.last.map(Room::Last).or(args.summary.then_some(Room::Summary)),
     };
-    if silent && opening.kept.is_none() && std::io::stdin().is_terminal() {
-        return block_on(talk(ready, opening));
+    if talks {
+        return block_on(talk(ready, opening, input));
     }
-    let waits = !glance.queue.all().is_empty();
-    let prompt = match (opening.kept.is_some(), silent) {
+    let prompt = match (opening.kept.is_some(), words.trim().is_empty()) {
         (true, true) => Some(Message::user(GO_ON)),
-        // Nothing is said, so that what is open stays open, and what waits is done.
-        (false, true) if goes_on || waits => None,
+        // Nothing is said, so that what waits is done.
+        (false, true) if !glance.queue.all().is_empty() => None,
         _ => Some(plan::prompt(words, &ready.root)?),
     };
     block_on(what_waits(ready, opening, prompt))
+}
+
+/// What came of offering what is open.
+enum Answers {
+    /// Nobody is there to answer.
+    Ended(ExitCode),
+    /// The person answered, or left it open, and goes on.
+    Given(Input),
+}
+
+/// Offers what a session waits for: to the person at the terminal, or to whoever reads what is printed.
+fn answers(args: &ResumeArgs, id: &SessionId, glance: &Glance, talks: bool) -> Result<Answers, Failure> {
+    let how = How::from_log(glance.how.as_ref())?.under(&args.agent, &args.limits, Path::new(&glance.workspace));
+    let ready = prepare(&how.agent, &how.limits)?;
+    let opening = Opening {
+        agent: &how.agent,
+        limits: &how.limits,
+        output: &args.output,
+        which: Which::Named(id.to_string()),
+        isolation: isolation(glance.open.as_ref().is_some_and(|open| open.isolated)),
+        contract: &how.contract,
+        kept: None,
+        only_land: false,
+        room: None,
+    };
+    block_on(async {
+        let mut desk = Desk::open(ready, opening).await?;
+        if !talks {
+            return Ok(Answers::Ended(finish(None, &desk.session, args.output.format())));
+        }
+        desk.steers = true;
+        while let Some(ask) = desk.session.pending().into_iter().next() {
+            let Some(answer) = desk.ask_open(&ask).await else { break };
+            let outcome = desk.answer_open(&ask, answer).await?;
+            desk.keep_plan(outcome.as_ref())?;
+        }
+        Ok(Answers::Given(desk.input))
+    })
 }
 
 /// What a session was told before, in order, then what it is told now.
 async fn what_waits(ready: Ready, opening: Opening<'_>, prompt: Option<Message>) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
-    if prompt.is_none() && !desk.session.pending().is_empty() {
-        return Ok(finish(None, &desk.session, format));
-    }
     if let Some(prompt) = prompt {
         if desk.session.look(|history| history.queue().all().is_empty()) {
             let outcome = desk.run(prompt).await?;
+            desk.keep_plan(outcome.as_ref())?;
             return Ok(finish(outcome.as_ref(), &desk.session, format));
         }
         desk.session.queue(prompt, Delivery::FollowUp).await?;
@@ -203,6 +243,11 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
     Ok(Some(String::new()))
 }
 
+/// Whether the profile wants a copy to work on.
+fn needs_copy(ready: &Ready) -> bool {
+    ready.settings.profile.as_ref().is_some_and(Profile::needs_copy)
+}
+
 fn isolation(isolated: bool) -> Isolation {
     if isolated { Isolation::Isolated } else { Isolation::InPlace }
 }
@@ -211,13 +256,11 @@ async fn one(ready: Ready, opening: Opening<'_>, prompt: Message) -> Result<Exit
     let format = opening.output.format();
     let mut desk = Desk::open(ready, opening).await?;
     let outcome = desk.run(prompt).await?;
-    if outcome == Some(Outcome::Completed) {
-        desk.keep_plan()?;
-    }
+    desk.keep_plan(outcome.as_ref())?;
     Ok(finish(outcome.as_ref(), &desk.session, format))
 }
 
-async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
+async fn talk(ready: Ready, opening: Opening<'_>, input: Input) -> Result<ExitCode, Failure> {
     let format = opening.output.format();
     let isolated = opening.isolation == Isolation::Isolated;
     let mut desk = Desk::open(ready, opening).await?;
@@ -226,15 +269,18 @@ async fn talk(ready: Ready, opening: Opening<'_>) -> Result<ExitCode, Failure> {
             if isolated { "each prompt works on a copy that lands when it passes" } else { "work happens in place" };
         say!("session {} · {how} · /help lists the commands, /quit ends", desk.session.id());
     }
+    desk.input = input;
     desk.steers = std::io::stdin().is_terminal();
     let mut last = None;
-    // What was left open is offered first, then what was queued.
-    while let Some(ask) = desk.session.pending().into_iter().next() {
-        let Some(answer) = desk.ask_open(&ask).await else { break };
-        last = desk.answer_open(&ask, answer).await?;
+    if !desk.session.pending().is_empty() {
+        let id = desk.session.id();
+        say!("a run of this session waits for an answer: `windlass resume {id}` offers it; a prompt here gives it up");
     }
     loop {
-        while let Some(outcome) = desk.run_queued().await? {
+        // A prompt gives up what is open, so that nobody but the person says one while something is.
+        while desk.session.pending().is_empty()
+            && let Some(outcome) = desk.run_queued().await?
+        {
             last = outcome;
             if last.is_none() {
                 return Ok(finish(None, &desk.session, format));

@@ -178,3 +178,111 @@ fn a_fork_goes_on_beside_the_session_it_was_made_of() {
     assert!(output.err.contains("cannot be forked at event 999"), "{}", output.err);
     assert_eq!(place.run(&["fork", "../x"]).code, 2);
 }
+
+#[test]
+fn of_two_who_answer_at_once_one_does() {
+    let place = Place::new();
+    let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo once >> b.txt\" } }]\n[[step]]\ntext = \"ok\"\n";
+    let output = place.play(script, &["--approval", "ask"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
+    let codes: Vec<i32> = std::thread::scope(|scope| {
+        let answer = || place.run(&["answer", &id, "yes"]).code;
+        let both: Vec<_> = (0..4).map(|_| scope.spawn(answer)).collect();
+        both.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "{codes:?}");
+    assert_eq!(place.read("b.txt"), "once\n");
+    assert_eq!((count(&place, "answered"), count(&place, "call_started"), count(&place, "run_finished")), (1, 1, 1));
+}
+
+#[test]
+fn a_line_of_a_piped_chat_is_a_prompt_and_no_answer() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    assert_eq!(place.play(THREE, &["--approval", "ask"]).code, 5);
+    let script = place.script("[[step]]\nexpect = \"not run, because\"\ntext = \"then not\"\n");
+    let output = place.run_with(place.command(&["chat", "--continue", "--script", &script]), "yes\n");
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(!place.work().join("b.txt").exists(), "{}", output.err);
+}
+
+/// Changes how the run was asked for, in the log of the newest session.
+fn tamper(place: &Place, from: &str, to: &str) {
+    let file = place.sessions().pop().unwrap().join("events.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(&file, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn a_run_whose_terms_cannot_be_read_does_not_go_on_under_looser_ones() {
+    for (to, named) in [
+        ("\"sandbox\":{\"level\":\"read-only\"}", "sandbox"),
+        ("\"sandbox\":\"read-only\",\"forbid\":[\"bash\"]", "forbid"),
+    ] {
+        let place = Place::new();
+        place.write("a.txt", "one\n");
+        let output = place.play(THREE, &["--approval", "ask", "--sandbox", "read-only"]);
+        assert_eq!(output.code, 5, "{}", output.err);
+        let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
+        tamper(&place, "\"sandbox\":\"read-only\"", to);
+        for args in [&["answer", &id, "yes"][..], &["resume"]] {
+            let output = place.run(args);
+            assert_eq!(output.code, 2, "{to}: {}", output.err);
+            assert!(output.err.contains(named) && output.err.contains("hint"), "{to}: {}", output.err);
+        }
+        assert_eq!(count(&place, "answered"), 0, "{to}: it is still open");
+        // A new prompt is another run, under what is said now.
+        let script = place.script("[[step]]\ntext = \"then not\"\n");
+        let session = id_of(&place.sessions()[0]);
+        let output = place.run(&["resume", &session, "--script", &script, "never mind"]);
+        assert_eq!(output.code, 0, "{to}: {}", output.err);
+    }
+}
+
+#[test]
+fn a_secret_in_a_flag_is_not_kept_and_the_run_does_not_go_on_with_words_in_its_place() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4).split_at(36).0);
+    let script = place.script(
+        "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \".envrc\", content = \"export A=1\\n\" } }]\n[[step]]\ntext = \"done\"\n",
+    );
+    let validate = format!("test -n {key}");
+    let output = place.run(&["run", "--script", &script, "--yes", "--validate", &validate, "make it so"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
+    let log = format!("{:?}", place.log());
+    assert!(!log.contains(&key), "{log}");
+    let output = place.run(&["answer", &id, "yes"]);
+    assert_eq!(output.code, 2, "{}", output.err);
+    assert!(output.err.contains("secret"), "{}", output.err);
+    assert!(!place.work().join(".envrc").exists());
+}
+
+#[test]
+fn a_fork_of_a_damaged_session_leaves_nothing_behind() {
+    let place = Place::new();
+    assert_eq!(place.play("[[step]]\ntext = \"the first answer\"\n", &[]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    tamper(&place, "\"kind\":\"run_started\"", "\"kind\":run_started");
+    let output = place.run(&["fork", &id]);
+    assert_ne!(output.code, 0, "{}", output.out);
+    assert_eq!(place.sessions().len(), 1, "{}", output.err);
+}
+
+/// A question, asked by a run whose calls were answered yes by a flag.
+const ASKS: &str = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"ask_user\", args = { question = \"red?\" } }]\n[[step]]\ntext = \"red it is\"\n";
+/// A run after that, which writes.
+const WRITES: &str = "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n";
+
+#[test]
+fn a_piped_prompt_is_another_run_and_no_flag_of_the_one_that_waits_holds_for_it() {
+    let place = Place::new();
+    assert_eq!(place.play(ASKS, &["--yes"]).code, 5);
+    let script = place.script(WRITES);
+    let output = place.run_with(place.command(&["resume", "--script", &script]), "and now write it\n");
+    assert_eq!(output.code, 5, "{}", output.err);
+    assert!(!place.work().join("b.txt").exists(), "{}", output.err);
+}

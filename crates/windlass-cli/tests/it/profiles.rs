@@ -88,3 +88,57 @@ fn verifying_runs_commands_and_lands_nothing() {
     let output = run(&place, script, &["--profile", "verify", "--validate", "none"]);
     assert_eq!(output.code, 0, "{}", output.err);
 }
+
+#[test]
+fn verifying_changes_nothing_of_the_tree_from_any_command() {
+    let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo changed > a.txt\" } }]\n\
+                  [[step]]\ntext = \"it works\"\n[[step]]\ntext = \"it works\"\n[[step]]\ntext = \"it works\"\n";
+    for args in [
+        &["run", "--in-place", "--profile", "verify", "--yes", "go"][..],
+        &["chat", "--profile", "verify", "--yes"],
+        &["chat", "--profile", "verify", "--approval", "auto"],
+        &["resume", "--profile", "verify", "--yes", "go"],
+    ] {
+        let place = Place::new();
+        place.write("a.txt", "one\n");
+        assert_eq!(place.play(crate::place::HELLO, &[]).code, 0);
+        let script = place.script(script);
+        let output = place.run_with(place.command(&[args, &["--script", &script]].concat()), "go\n");
+        assert_eq!(place.read("a.txt"), "one\n", "{args:?}: {}", output.err);
+        assert_ne!(output.code, 0, "{args:?}: {}", output.err);
+    }
+}
+
+#[test]
+fn a_profile_that_only_looks_holds_programs_of_the_settings_too() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let settings = "[tools.tidy]\ncommand = [\"sh\", \"-c\", \"echo changed > a.txt\"]\neffect = \"read\"\ndescription = \"Tidies up.\"\n\
+                    [profiles.plan]\ntools = [\"*\"]\nmode = \"full\"\napproval = \"auto\"\nsandbox = \"workspace-write\"\n";
+    let config = place.home().join(".config/windlass");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("config.toml"), settings).unwrap();
+    let script = "[[step]]\ncalls = [{ name = \"tidy\", args = {} }, { name = \"python\", args = { code = \"open('a.txt','w').write('x')\" } }, \
+                  { name = \"write_file\", args = { path = \"a.txt\", content = \"x\" } }]\n[[step]]\ntext = \"planned\"\n";
+    for more in [&[][..], &["--yes"], &["--in-place"], &["--isolated", "--yes"]] {
+        let output = run(&place, script, &[&["--profile", "plan"], more].concat());
+        assert_eq!(place.read("a.txt"), "one\n", "{more:?}: {}", output.err);
+        assert_eq!(output.code, 0, "{more:?}: {}", output.err);
+        let tried = place.log().iter().filter(|event| event["kind"] == "call_finished").count();
+        assert!(tried >= 3, "{more:?}: {}", output.err);
+    }
+}
+
+#[test]
+fn a_plan_is_kept_also_when_it_took_an_answer() {
+    let place = Place::new();
+    let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"ask_user\", args = { question = \"red?\" } }]\n\
+                  [[step]]\ntext = \"paint it red\"\n";
+    let output = run(&place, script, &["--profile", "plan"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let ask: serde_json::Value = serde_json::from_str(output.out.lines().last().unwrap()).unwrap();
+    let output = place.run(&["answer", ask["id"].as_str().unwrap(), "yes", "please"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let plans: Vec<_> = std::fs::read_dir(place.home().join(".local/share/windlass/plans")).unwrap().collect();
+    assert_eq!(plans.len(), 1, "{}", output.err);
+}

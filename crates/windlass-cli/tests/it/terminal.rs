@@ -242,3 +242,28 @@ fn a_file_outside_is_read_after_a_person_said_yes() {
     terminal.expect("all done");
     terminal.ends_with(0);
 }
+
+#[test]
+fn what_is_typed_after_an_answer_is_another_run_without_the_flags_of_the_first() {
+    let place = Place::new();
+    let asks = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"ask_user\", args = { question = \"red?\" } }]\n[[step]]\ntext = \"red it is\"\n\
+                [[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n";
+    let script = place.script(asks);
+    assert_eq!(place.run(&["run", "--in-place", "--script", &script, "--yes", "go"]).code, 5);
+    let mut terminal = Terminal::start(&place, &["resume", "--script", &script]);
+    terminal.expect("red?");
+    terminal.type_in("certainly\n");
+    terminal.expect("red it is");
+    terminal.expect("/quit ends");
+    terminal.expect("> ");
+    terminal.type_in("and now write it\n");
+    terminal.expect("b.txt");
+    terminal.expect("[y] once");
+    assert!(!place.work().join("b.txt").exists());
+    terminal.type_in("n\n");
+    terminal.expect("completed");
+    terminal.expect("> ");
+    terminal.type_in("/quit\n");
+    terminal.ends_with(0);
+    assert!(!place.work().join("b.txt").exists());
+}
