@@ -82,8 +82,10 @@ async fn state(store: &SessionLog, head: &SessionHead) -> String {
             }
             EventKind::Answered { ask, .. } => drop(asks.remove(&ask)),
             EventKind::Forked { .. } => asks.clear(),
-            // What a run does shows that it has begun; what is noted beside runs does not.
+            // What a run does shows that it has begun; what is noted beside runs does not. Of many changes of one call
+            // the tail may hold nothing else.
             EventKind::CallStarted { .. } | EventKind::Said { .. } if in_run => "interrupted".clone_into(&mut state),
+            _ if in_run && state == "new" => "interrupted".clone_into(&mut state),
             _ => {}
         }
     }
