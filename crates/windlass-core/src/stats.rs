@@ -222,9 +222,9 @@ impl Stats {
             EventKind::Forked { .. } => self.close_asks(),
             _ if self.open.in_run => self.in_run(event),
             EventKind::Spent { model, call, cost_micros, estimated, .. } => {
-                // Between two runs: it belongs to none of them, and was paid all the same.
-                let ms = self.model_called(event.at, model, *call, *cost_micros, *estimated);
-                self.total.paid(*call, *cost_micros, *estimated, ms);
+                // Between two runs: it belongs to none of them, and was paid all the same. When it was begun, nobody says.
+                self.model_called(model, *call, *cost_micros, *estimated, 0);
+                self.total.paid(*call, *cost_micros, *estimated, 0);
             }
             _ => {}
         }
@@ -314,7 +314,9 @@ impl Stats {
     }
 
     fn spent(&mut self, at: Timestamp, model: &str, usage: Usage, cost: Option<u64>, estimated: bool) {
-        let ms = self.model_called(at, model, usage, cost, estimated);
+        let ms = self.open.said_ms.take().unwrap_or_else(|| self.thought(at));
+        self.open.waited_ms = 0;
+        self.model_called(model, usage, cost, estimated, ms);
         self.both(|sum| sum.paid(usage, cost, estimated, ms));
         let Some(run) = self.runs.last() else { return };
         self.steps.push(StepStats {
@@ -329,10 +331,7 @@ impl Stats {
         });
     }
 
-    /// Counts a call of a model; how long it took.
-    fn model_called(&mut self, at: Timestamp, model: &str, usage: Usage, cost: Option<u64>, estimated: bool) -> u64 {
-        let ms = self.open.said_ms.take().unwrap_or_else(|| self.thought(at));
-        self.open.waited_ms = 0;
+    fn model_called(&mut self, model: &str, usage: Usage, cost: Option<u64>, estimated: bool, ms: u64) {
         self.models.entry(model.to_owned()).or_default().add(&ModelStats {
             calls: 1,
             usage,
@@ -341,7 +340,6 @@ impl Stats {
             estimated: u64::from(estimated),
             ms,
         });
-        ms
     }
 
     /// Nobody waits any more for what was not answered in the run.

@@ -114,10 +114,11 @@ fn what_is_paid_between_two_runs_is_counted_once_and_in_no_run() {
         (1.0, said()),
         (1.0, spent("m", Some(7))),
         (1.0, ended(5)),
-        (3.0, spent("m", Some(11))),
-        (3.0, started()),
-        (4.0, spent("m", Some(13))),
+        (90_000.0, spent("m", Some(11))),
+        (90_000.0, started()),
+        (90_001.0, spent("m", Some(13))),
     ]);
+    assert_eq!(stats.total.model_ms, 2_000, "a day between two runs is no time that a model took");
     assert_eq!((stats.total.spent.cost_micros, stats.total.spent.steps), (31, 3));
     assert_eq!((stats.models["m"].calls, stats.models["m"].cost_micros), (3, 31));
     let of_runs: Vec<u64> = stats.runs.iter().map(|run| run.sum.spent.cost_micros).collect();

@@ -104,8 +104,12 @@ pub fn find(look: &LookIn<'_>) -> Found {
             let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
             if is_there(look.root, &path) {
                 let read = || read_inside(look.root, &path);
+                let counted = found.layers.len();
                 found.take(Whose::Project, path.clone(), read, &mut room, first.as_deref());
-                first.get_or_insert(path);
+                // One that does not count itself takes no other's place.
+                if found.layers.len() > counted {
+                    first = Some(path);
+                }
             }
         }
     }
@@ -159,9 +163,10 @@ impl Found {
         let whole = bytes.len() as u64 == size && bytes.len() <= most;
         if !whole {
             bytes.truncate(most);
-            // At a line's end, and never in the middle of a character.
-            let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            bytes.truncate(end);
+            // At a line's end; a file of one long line between two characters. A rest of room is too little for a piece.
+            let line = bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
+            let piece = if most as u64 == MAX_FILE { whole_characters(&bytes) } else { 0 };
+            bytes.truncate(line.unwrap_or(piece));
         }
         let kept = bytes.len() as u64;
         let Ok(text) = String::from_utf8(bytes) else { return skip("it is not UTF-8 text".into()) };
@@ -195,10 +200,18 @@ impl Found {
     }
 }
 
-/// Whether a name is there, as a file or as a link that may lead to one.
+/// How many bytes there are without the beginning of a character at the end.
+fn whole_characters(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Err(err) if err.error_len().is_none() => err.valid_up_to(),
+        _ => bytes.len(),
+    }
+}
+
+/// Whether a name is there, as whatever it is: one that cannot be read is said.
 fn is_there(root: &Root, path: &str) -> bool {
     match root.stat(path) {
-        Ok(stat) => stat.kind == FileKind::File,
+        Ok(_) => true,
         Err(err) => err.kind == FileErrorKind::Outside,
     }
 }
@@ -208,7 +221,11 @@ fn read_inside(root: &Root, path: &str) -> Result<Read, FileError> {
     if windlass_core::gate::is_credential(&resolved.path) {
         return Err(FileError { kind: FileErrorKind::Permission, message: "it leads to a credential".into() });
     }
-    let size = root.stat(path)?.size;
+    let stat = root.stat(path)?;
+    if stat.kind != FileKind::File {
+        return Err(FileError { kind: FileErrorKind::Io, message: "it is no regular file".into() });
+    }
+    let size = stat.size;
     Ok(Read { bytes: root.read_range(path, 0, MAX_FILE + 1)?, size })
 }
 

@@ -121,6 +121,23 @@ fn what_is_too_large_is_cut_at_a_line_and_what_is_no_text_is_left_out() {
 }
 
 #[test]
+fn one_that_does_not_count_takes_no_others_place() {
+    let place = Place::new(&[("work/.env", "KEY=1"), ("work/CLAUDE.md", "theirs"), ("work/a/CLAUDE.md", "near")]);
+    symlink(".env", place.0.path().join("work/AGENTS.md")).unwrap();
+    std::fs::create_dir(place.0.path().join("work/a/AGENTS.md")).unwrap();
+    let skipped = [("a/AGENTS.md", "it is no regular file"), ("AGENTS.md", "it leads to a credential")];
+    check(&place, "a", &["theirs", "near"], &skipped);
+}
+
+#[test]
+fn one_long_line_counts_as_far_as_there_is_room() {
+    let place = Place::new(&[("work/AGENTS.md", &format!("x{}", "é".repeat(40_000)))]);
+    let found = place.find("");
+    assert_eq!(found.layers[0].text.len(), (64 << 10) - 1, "no half character");
+    assert!(found.skipped[0].why.contains("of which the first 65535 count"), "{:?}", found.skipped);
+}
+
+#[test]
 fn all_together_have_a_bound_and_the_nearest_are_the_last_to_go() {
     let line = format!("{}\n", "x".repeat(99));
     let place = Place::new(&[]);

@@ -37,8 +37,9 @@ use crate::workspace::open_regular_itself;
 const LOG: &str = "events.jsonl";
 /// The longest line that is written or read: an event with an image in it is large.
 const MAX_LINE: usize = 64 * 1024 * 1024;
-/// How much of a log is looked at for its title.
+/// How much of a log is looked at for its title, and how much where that was not enough.
 const HEAD_BYTES: u64 = 64 * 1024;
+const LONG_HEAD_BYTES: u64 = 4 << 20;
 /// What to do where nothing may be written.
 const MAKE_WRITABLE: &str = "make it writable, or set XDG_DATA_HOME to a directory that is";
 /// How many times a name for what is set aside is tried.
@@ -158,19 +159,12 @@ impl SessionLog {
         let path = self.log_path(session);
         let (file, len) = open_log(&path, session)?;
         let last = tail::inspect(&file, len, &path, session)?.last;
-        let mut lines = Lines::new(file, path.clone(), Some(HEAD_BYTES));
-        let (mut opened, mut workspace, mut title) = (None, String::new(), None);
-        while title.is_none() {
-            let Some(line) = lines.next()? else { break };
-            // What is wrong inside a line is for reading it in full to say.
-            let Ok(event) = serde_json::from_slice::<Event>(line) else { continue };
-            opened.get_or_insert(event.at);
-            match event.kind {
-                EventKind::SessionOpened { workspace: at, .. } => workspace = at,
-                EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => title = Some(prompt.text()),
-                _ => {}
-            }
+        let mut begin = Beginning::read(file, &path, HEAD_BYTES)?;
+        if begin.title.is_none() && len > HEAD_BYTES {
+            // The first prompt is a long one.
+            begin = Beginning::read(open_log(&path, session)?.0, &path, LONG_HEAD_BYTES)?;
         }
+        let Beginning { opened, workspace, title } = begin;
         let epoch = Timestamp::from_millis(0);
         let opened = opened.or(last.map(|last| last.at)).unwrap_or(epoch);
         Ok(SessionHead {
@@ -244,6 +238,35 @@ impl SessionStore for SessionLog {
             check_home(&self.home(to), to)?;
             self.artifacts(from).share(&self.artifacts(to)).map_err(store_error)
         })
+    }
+}
+
+/// What the first lines of a log say.
+#[derive(Default)]
+struct Beginning {
+    opened: Option<Timestamp>,
+    workspace: String,
+    title: Option<String>,
+}
+
+impl Beginning {
+    fn read(file: File, path: &Path, most: u64) -> Result<Self, StoreError> {
+        let mut lines = Lines::new(file, path.to_owned(), Some(most));
+        let mut begin = Self::default();
+        while begin.title.is_none() {
+            let Some(line) = lines.next()? else { break };
+            // What is wrong inside a line is for reading it in full to say.
+            let Ok(event) = serde_json::from_slice::<Event>(line) else { continue };
+            begin.opened.get_or_insert(event.at);
+            match event.kind {
+                EventKind::SessionOpened { workspace, .. } => begin.workspace = workspace,
+                EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => {
+                    begin.title = Some(prompt.text());
+                }
+                _ => {}
+            }
+        }
+        Ok(begin)
     }
 }
 

@@ -370,6 +370,11 @@ async fn a_list_shows_beginnings_and_ends_with_the_last_written_first() {
         events: 5,
     };
     assert_eq!(heads[1], expect);
+    let long = format!("make it pass {}", "x".repeat(300_000));
+    let text = std::fs::read_to_string(f.path()).unwrap();
+    std::fs::write(f.path(), text.replace("make it pass", &long)).unwrap();
+    let title = f.log.head(&f.id).unwrap().title;
+    assert!(title.starts_with("make it pass xxx") && title.len() == TITLE_CHARS, "a long prompt has a title: {title}");
     std::fs::write(f.path(), "broken\n").unwrap();
     let heads: Vec<_> = f.log.list().collect().await;
     assert_eq!(heads.iter().filter(|head| head.is_err()).count(), 1);

@@ -63,6 +63,8 @@ struct Read {
     estimator: Estimator,
     /// The last model call, and what it cost where that is known.
     last: Option<(Usage, Option<u64>)>,
+    /// Bytes of the messages in the last call whose tokens the vendor reported, and how many those were.
+    reported: Option<(usize, u64)>,
     compactions: Vec<Compaction>,
 }
 
@@ -80,7 +82,7 @@ impl Read {
                     if let Some(bytes) = sent.take() {
                         read.last = Some((*call, *cost_micros));
                         if !estimated {
-                            read.estimator.correct(bytes, call.total_input());
+                            read.reported = Some((bytes, call.total_input()));
                         }
                     }
                 }
@@ -105,7 +107,7 @@ struct View {
 }
 
 impl View {
-    fn of(settings: &Settings, read: Read, cd: Option<&Path>) -> Result<Self, Failure> {
+    fn of(settings: &Settings, mut read: Read, cd: Option<&Path>) -> Result<Self, Failure> {
         let mut rows = Vec::new();
         // The layers are those of the session's own workspace, where that is still there.
         if let Ok(root) = Root::open(Path::new(read.history.workspace())) {
@@ -120,6 +122,11 @@ impl View {
         let tools = all_tools(settings)?;
         let described = tools.iter().map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
         rows.push(("tools".into(), described.sum()));
+        if let Some((bytes, tokens)) = read.reported {
+            // The vendor counted the system prompt and the tools as well.
+            let base: usize = rows.iter().map(|(_, bytes)| bytes).sum();
+            read.estimator.correct(base + bytes, tokens);
+        }
         rows.extend(messages(&read.history.entries()));
         let model = read.history.model().unwrap_or_default().to_owned();
         let mut facts = facts(settings, &model);

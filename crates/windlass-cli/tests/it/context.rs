@@ -137,7 +137,7 @@ fn instructions_on_the_way_show_nothing_that_a_call_may_not_read() {
     std::os::unix::fs::symlink("../.env", place.work().join("linked/AGENTS.md")).unwrap();
     let config = place.home().join(".config/windlass");
     std::fs::create_dir_all(&config).unwrap();
-    std::fs::write(config.join("config.toml"), "[policy]\ndeny = [\"read_file(private/**)\"]\n").unwrap();
+    std::fs::write(config.join("config.toml"), "rules.deny = [\"read_file(private/**)\"]\n").unwrap();
     let script = r#"
 [[step]]
 calls = [

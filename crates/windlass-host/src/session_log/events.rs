@@ -110,7 +110,10 @@ impl Events {
         let passing = due < self.from_seq;
         // Borrowed apart from the line, for what has to be said about it.
         let (session, wanted) = (&self.session, self.wanted);
-        let (path, line) = self.lines.next_with_path()?;
+        let (path, line) = self.lines.next_with_path().map_err(|err| match err.kind {
+            StoreErrorKind::Damaged => StoreError::new(err.kind, format!("{}; {}", err.message, way_out(session))),
+            _ => err,
+        })?;
         let Some(line) = line else { return Ok(None) };
         let damaged = |what: String| damage(path, number, &what, session);
         let text = std::str::from_utf8(line).map_err(|_| damaged("this line is not text".to_owned()))?;

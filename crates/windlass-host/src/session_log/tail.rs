@@ -67,7 +67,7 @@ pub(super) fn newer(line: &[u8], path: &Path) -> Option<StoreError> {
 /// Looks at the end of a log, without changing it.
 pub(super) fn inspect(file: &File, len: u64, path: &Path, session: &SessionId) -> Result<Tail, StoreError> {
     let mut window = WINDOW;
-    let len = without_zeros(file, len, path)?;
+    let len = without_zeros(file, len, path, session)?;
     loop {
         let start = len.saturating_sub(window);
         let bytes = read_range(file, len, start, window).map_err(|err| failed("read", path, &err))?;
@@ -96,7 +96,7 @@ pub(super) fn inspect(file: &File, len: u64, path: &Path, session: &SessionId) -
 }
 
 /// Where the zeros begin that a power cut may leave at the end of a file.
-fn without_zeros(file: &File, mut len: u64, path: &Path) -> Result<u64, StoreError> {
+fn without_zeros(file: &File, mut len: u64, path: &Path, session: &SessionId) -> Result<u64, StoreError> {
     let mut left = MAX_ZEROS / ZEROS;
     // Most logs end in none, and then the last byte says so.
     let last = read_range(file, len, len.saturating_sub(1), 1).map_err(|err| failed("read", path, &err))?;
@@ -113,7 +113,8 @@ fn without_zeros(file: &File, mut len: u64, path: &Path) -> Result<u64, StoreErr
             return Ok(start + last as u64 + 1);
         }
         if left == 0 {
-            let message = format!("{}: it ends in more zeros than an interrupted write leaves", path.display());
+            let what = "it ends in more zeros than an interrupted write leaves";
+            let message = format!("{}: {what}; {}", path.display(), way_out(session));
             return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
         left -= 1;

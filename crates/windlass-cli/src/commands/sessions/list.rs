@@ -21,9 +21,10 @@ use crate::view::style::first_line;
 const TAIL: u64 = 64;
 
 pub(super) async fn run(store: &SessionLog, as_json: bool, limit: usize) -> Result<ExitCode, Failure> {
-    let mut text = String::new();
+    let (mut text, mut any) = (String::new(), limit == 0);
     let mut heads = store.list().take(limit);
     while let Some(head) = heads.next().await {
+        any = true;
         let head = match head {
             Ok(head) => head,
             // One damaged session is said, and the others are still listed.
@@ -51,7 +52,7 @@ pub(super) async fn run(store: &SessionLog, as_json: bool, limit: usize) -> Resu
             ));
         }
     }
-    if text.is_empty() && !as_json {
+    if !any && !as_json {
         say!("there are no sessions yet; `windlass demo` makes one");
     }
     Ok(exit::printed(&text))
@@ -82,8 +83,10 @@ async fn state(store: &SessionLog, head: &SessionHead) -> String {
             }
             EventKind::Answered { ask, .. } => drop(asks.remove(&ask)),
             EventKind::Forked { .. } => asks.clear(),
-            // What a run does shows that it has begun; what is noted beside runs does not.
+            // What a run does shows that it has begun; what is noted beside runs does not. Of many changes of one call
+            // the tail may hold nothing else.
             EventKind::CallStarted { .. } | EventKind::Said { .. } if in_run => "interrupted".clone_into(&mut state),
+            _ if in_run && state == "new" => "interrupted".clone_into(&mut state),
             _ => {}
         }
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use windlass_core::event::{Event, EventKind};
+use windlass_core::id::SessionId;
 use windlass_core::message::{Message, Origin, Part, Role};
 use windlass_core::store::SessionStore;
 use windlass_host::session_log::SessionLog;
@@ -48,7 +49,7 @@ pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCod
                     break 'sessions;
                 }
                 found += 1;
-                tell(&event, who, &line, args.json);
+                tell(&head.id, &event, who, &line, args.json);
             }
         }
     }
@@ -61,14 +62,12 @@ pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCod
     Ok(exit::unless_broken(if found == 0 { exit::FAILED } else { 0 }))
 }
 
-fn tell(event: &Event, who: &'static str, line: &str, as_json: bool) {
+fn tell(id: &SessionId, event: &Event, who: &'static str, line: &str, as_json: bool) {
     let seq = event.order.seq().unwrap_or_default();
     if as_json {
-        out::json(
-            &json!({ "session": event.session, "seq": seq, "run": event.run, "at": event.at, "who": who, "line": line }),
-        );
+        out::json(&json!({ "session": id, "seq": seq, "run": event.run, "at": event.at, "who": who, "line": line }));
     } else {
-        out::out(&format!("{}  {seq:>5}  {who:<7} {}\n", event.session, one_line(line)));
+        out::out(&format!("{}  {seq:>5}  {who:<7} {}\n", id, one_line(line)));
     }
 }
 
@@ -156,18 +155,16 @@ impl Needle {
 
     /// The piece of a line around the first place that holds it.
     fn around(&self, line: &str) -> Option<String> {
-        let chars: Vec<char> = line.chars().collect();
-        let folded: Vec<char> = chars.iter().map(|c| self.fold(*c)).collect();
-        let at = folded.windows(self.chars.len()).position(|piece| piece == self.chars)?;
-        let (from, to) = (at.saturating_sub(AROUND), (at + self.chars.len() + AROUND).min(chars.len()));
-        let mut shown: String = chars[from..to].iter().collect();
-        if from > 0 {
-            shown.insert(0, '…');
-        }
-        if to < chars.len() {
-            shown.push('…');
-        }
-        Some(shown)
+        // A line may be the whole of a large result: it is walked, and never copied.
+        let here = |at: &usize| {
+            line[*at..].chars().map(|c| self.fold(c)).take(self.chars.len()).eq(self.chars.iter().copied())
+        };
+        let at = line.char_indices().map(|(at, _)| at).find(here)?;
+        let (before, rest) = line.split_at(at);
+        let from = before.char_indices().rev().nth(AROUND - 1).map_or(0, |(from, _)| from);
+        let to = rest.char_indices().nth(self.chars.len() + AROUND).map_or(rest.len(), |(to, _)| to);
+        let (head, tail) = (if from > 0 { "…" } else { "" }, if to < rest.len() { "…" } else { "" });
+        Some(format!("{head}{}{}{tail}", &before[from..], &rest[..to]))
     }
 }
 

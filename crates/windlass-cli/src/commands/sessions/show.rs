@@ -28,9 +28,10 @@ pub(super) async fn run(store: &SessionLog, args: &ShowArgs) -> Result<ExitCode,
         None => None,
     };
     let mut events = store.read(&id, args.from);
-    let mut seen = false;
+    let (mut seen, mut any) = (false, false);
     while let Some(event) = events.next().await {
         let event = event?;
+        any = true;
         if run.is_some() && event.run != run {
             continue;
         }
@@ -45,6 +46,10 @@ pub(super) async fn run(store: &SessionLog, args: &ShowArgs) -> Result<ExitCode,
         if out::broken().is_some() {
             break;
         }
+    }
+    if !any && args.from <= 1 {
+        return Err(Failure::usage(format!("session {id} has no events: its beginning was never written"))
+            .hint(format!("`windlass sessions delete {id}` removes it")));
     }
     if !seen {
         return Err(Failure::usage(format!("nothing of that is in session {id}"))
