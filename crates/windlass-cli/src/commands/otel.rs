@@ -35,7 +35,7 @@ pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
                 EventKind::SessionOpened { model: first, .. } => model = first.clone(),
                 EventKind::ModelSwitched { to, .. } => model = Some(to.clone()),
                 EventKind::RunStarted { how, .. } => {
-                    let agent = How::model_from_log(how.as_ref());
+                    let agent = How::from_log(how.as_ref()).map(|how| how.agent).unwrap_or_default();
                     spans.options.provider = plan::vendor_of(&agent, model.as_deref());
                 }
                 _ => {}
