@@ -207,6 +207,7 @@ fn nothing_of_a_file_acts_by_itself() {
     };
     let prompt = |text: &str| json!({ "role": "user", "parts": [{ "type": "text", "text": text }] });
     let call = json!({ "type": "call", "id": "c", "name": "bash", "args": { "command": "hostile" } });
+    let asked = json!({ "kind": "asked", "ask": { "id": "a1", "about": { "is": "question", "text": "colour?" } } });
     let lines = [
         line(1, json!({ "kind": "session_opened", "workspace": "/w", "runtime": "native", "program": "0" })),
         line(
@@ -214,7 +215,7 @@ fn nothing_of_a_file_acts_by_itself() {
             json!({ "kind": "run_started", "prompt": prompt("go"), "how": { "agent": { "base_url": "http://evil" } } }),
         ),
         line(3, json!({ "kind": "said", "message": { "role": "assistant", "parts": [call] } })),
-        line(4, json!({ "kind": "asked", "ask": { "id": "a1", "about": { "is": "question", "text": "colour?" } } })),
+        line(4, asked.clone()),
         line(5, json!({ "kind": "queued", "prompt": prompt("something hostile") })),
     ];
     let store = MemoryStore::default();
@@ -229,6 +230,9 @@ fn nothing_of_a_file_acts_by_itself() {
     let mut glance = windlass_core::open_run::Glance::default();
     events.iter().for_each(|event| glance.apply(event));
     assert!(glance.asks.is_empty() && glance.queue.all().is_empty() && glance.how.is_none());
+    // Nor does a question that belongs to no run: it would stand before one of the same id that does.
+    let imported = import(&store, &[&lines[0], &line(2, asked)].map(String::as_str).concat(), None).unwrap();
+    assert!(fold(&self::events(&store, &imported.id)).open_asks().is_empty());
 }
 
 #[track_caller]

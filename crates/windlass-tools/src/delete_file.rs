@@ -53,8 +53,13 @@ impl Tool for DeleteFile {
 
     fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let args: Args = parse(args.clone()).ok()?;
-        let gone = ctx.files.stat(&args.path).is_err_and(|err| err.kind == FileErrorKind::NotFound);
-        Some(match gone && !is_link(ctx.files.as_ref(), &args.path) {
+        let gone = match ctx.files.stat(&args.path) {
+            Ok(_) => false,
+            Err(err) if err.kind == FileErrorKind::NotFound => !is_link(ctx.files.as_ref(), &args.path),
+            // What cannot be looked at proves nothing.
+            Err(_) => return None,
+        };
+        Some(match gone {
             true => Happened::Yes(format!("{} is not there any more", args.path)),
             false => Happened::No(format!("{} is still there", args.path)),
         })

@@ -95,7 +95,11 @@ impl Tool for EditFile {
         }
         let (old, new) =
             (|edit: &Edit<'_>| text.content.contains(edit.old), |edit: &Edit<'_>| text.content.contains(edit.new));
-        if edits.iter().all(|edit| new(edit) && !old(edit)) {
+        // What would still be found apart from blanks and line ends was not replaced.
+        let gone = |edit: &Edit<'_>| {
+            matches!(apply_all(&text.content, std::slice::from_ref(edit)), Err((_, EditError::Missing { .. })))
+        };
+        if edits.iter().all(|edit| new(edit) && !old(edit) && gone(edit)) {
             return Some(Happened::Yes(format!("{} holds the new text in place of the old", args.path)));
         }
         let untouched = edits.iter().all(|edit| old(edit) && !new(edit));

@@ -83,6 +83,23 @@ fn an_approval_counts_for_the_file_as_it_was() {
 }
 
 #[test]
+fn an_approval_counts_for_a_large_file_as_it_began_and_ended() {
+    let place = Place::new();
+    let mut bytes = vec![b'a'; 17 << 20];
+    std::fs::write(place.work().join("big.bin"), &bytes).unwrap();
+    let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"delete_file\", args = { path = \"big.bin\" } }]\n\
+                  [[step]]\nexpect = \"changed while it waited\"\ntext = \"I will look again\"\n";
+    let output = place.play(script, &["--approval", "ask"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
+    *bytes.last_mut().unwrap() = b'b';
+    std::fs::write(place.work().join("big.bin"), &bytes).unwrap();
+    let output = place.run(&["answer", &id, "yes"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(place.work().join("big.bin").exists());
+}
+
+#[test]
 fn resuming_offers_what_is_open_and_a_prompt_gives_it_up() {
     let place = Place::new();
     place.write("a.txt", "one\n");

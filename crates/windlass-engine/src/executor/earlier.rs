@@ -12,7 +12,7 @@ use windlass_core::message::ToolCall;
 use windlass_core::tool::Touch;
 use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 
-/// Larger files are told apart by their size and mode alone.
+/// Of larger files only the beginning and the end are looked at, with their size and mode.
 const MAX_HASHED: u64 = 16 << 20;
 /// How many paths of one call are looked at.
 const MAX_FOUND: usize = 64;
@@ -101,9 +101,11 @@ fn image(files: &dyn Files, path: &str) -> Option<Image> {
     if stat.kind != FileKind::File {
         return None;
     }
-    let hash = match files.read(path, MAX_HASHED) {
-        Ok(bytes) => blake3::hash(&bytes).to_hex().to_string(),
-        Err(_) => String::new(),
+    let ends = || {
+        let end = files.read_range(path, stat.size.saturating_sub(MAX_HASHED / 2), MAX_HASHED / 2);
+        files.read_range(path, 0, MAX_HASHED / 2).and_then(|start| Ok([start, end?].concat()))
     };
+    let looked = if stat.size > MAX_HASHED { ends() } else { files.read(path, MAX_HASHED) };
+    let hash = looked.map_or_else(|_| String::new(), |bytes| blake3::hash(&bytes).to_hex().to_string());
     Some(Image::File { hash, size: stat.size, mode: stat.mode })
 }

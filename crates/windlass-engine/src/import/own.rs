@@ -23,7 +23,7 @@ pub(super) async fn import(importer: &Importer<'_>, open: &mut OpenFile<'_>) -> 
     };
     let (id, writer) = importer.create(Some(&was)).await?;
     let mut pen = Pen::new(importer, id.clone(), writer);
-    let at_rest = glance.open.is_none() && glance.queue.all().is_empty();
+    let at_rest = glance.open.is_none() && glance.asks.is_empty() && glance.queue.all().is_empty();
     let written = copy(open, &mut pen, events, (!at_rest).then_some(&was)).await;
     importer.unless_failed(&id, pen, written).await?;
     let counts = [

@@ -49,8 +49,9 @@ pub(super) async fn close(
     for ask in asks {
         log.emit(&scope, EventKind::Answered { ask, answer: Answer::Abandoned, by: "engine".into() }).await?;
     }
+    let alone = calls.iter().filter(|open| open.started).count() == 1;
     for open in calls {
-        let result = looking.and_then(|look| proven(look, &open)).unwrap_or_else(|| open.settle(why));
+        let result = looking.and_then(|look| proven(look, &open, alone)).unwrap_or_else(|| open.settle(why));
         log.emit(&scope, EventKind::CallFinished { result, ms: 0 }).await?;
     }
     let detail = "the run was left open; the session goes on from what was logged";
@@ -69,8 +70,9 @@ pub(super) async fn close(
     Ok(())
 }
 
-/// The result of a call that was begun, where what is there leaves no doubt about it.
-pub(super) fn proven(executor: &Executor, open: &OpenCall) -> Option<ToolResult> {
+/// The result of a call that was begun, where what is there leaves no doubt about it. Where another may have been begun
+/// after it, that one may have put back what it looks for: then it is never proven not done.
+pub(super) fn proven(executor: &Executor, open: &OpenCall, alone: bool) -> Option<ToolResult> {
     if !open.started {
         return None;
     }
@@ -83,6 +85,7 @@ pub(super) fn proven(executor: &Executor, open: &OpenCall) -> Option<ToolResult>
             error: None,
             artifact: None,
         },
+        Happened::No(_) if !alone => return None,
         Happened::No(how) => ToolResult::failed(
             call,
             ErrorCategory::Interrupted,

@@ -331,3 +331,60 @@ async fn a_call_under_an_id_that_was_used_before_is_judged_and_logged_like_any_o
     assert!(diary.lock().unwrap().is_empty(), "nobody approved this: {:?}", diary.lock().unwrap());
     assert_eq!(session.pending().len(), 1, "it is asked about");
 }
+
+/// A write whose effect, by what is there, did not happen.
+struct Undone(windlass_core::tool::ToolSpec);
+
+impl windlass_core::tool::Tool for Undone {
+    fn spec(&self) -> &windlass_core::tool::ToolSpec {
+        &self.0
+    }
+    fn touches(
+        &self,
+        _args: &serde_json::Value,
+        _ctx: &windlass_core::tool::ToolCtx<'_>,
+    ) -> Result<Vec<windlass_core::tool::Touch>, windlass_core::tool::ToolFailure> {
+        Ok(vec![])
+    }
+    fn happened(
+        &self,
+        _args: &serde_json::Value,
+        _ctx: &windlass_core::tool::ToolCtx<'_>,
+    ) -> Option<windlass_core::tool::Happened> {
+        Some(windlass_core::tool::Happened::No("it is still there".into()))
+    }
+    fn run<'a>(
+        &'a self,
+        _args: serde_json::Value,
+        _ctx: windlass_core::tool::ToolCtx<'a>,
+    ) -> BoxFuture<'a, Result<windlass_core::tool::ToolOutput, windlass_core::tool::ToolFailure>> {
+        Box::pin(async { Ok(windlass_core::tool::ToolOutput::text("done")) })
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_not_said_to_be_undone_where_a_later_one_may_have_undone_it() {
+    for (power_cut, certain) in [(false, true), (true, false)] {
+        let step = calls(&[("1", "remove", json!({})), ("2", "write", json!({"path": "a"}))]);
+        let mut lab = Lab::new(vec![step, says("done"), says("I will look")]);
+        lab.options.isolation = Isolation::InPlace;
+        let effect = windlass_core::tool::Effect::Write;
+        let spec = windlass_core::tool::ToolSpec::new("remove", "removes", json!({ "type": "object" }), effect);
+        lab.tools.push(Arc::new(Undone(spec)));
+        let session = lab.open().await;
+        let id = session.id().clone();
+        lab.run_in(&session).await;
+        drop(session);
+        let mut lines = lab.store.lines(&id);
+        let begun = lines.iter().position(|line| line.contains("\"kind\":\"call_started\"")).unwrap();
+        lines.truncate(begun + 1);
+        lab.store.put(&id, lines);
+        if power_cut {
+            lab.store.cut_power();
+        }
+        let session = reopen(&lab.engine(), &id).await;
+        lab.run_in(&session).await;
+        let asked = format!("{:?}", lab.provider.asked().last().unwrap());
+        assert_eq!(asked.contains("before it was done: it is still there"), certain, "{asked}");
+    }
+}

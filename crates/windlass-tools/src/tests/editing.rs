@@ -32,6 +32,12 @@ fn what_a_broken_off_call_did_is_seen_only_where_there_is_no_doubt() {
     let edit = |old: &str, new: &str| json!({"path": "b.txt", "old": old, "new": new});
     check_happened(&bench, "edit_file", edit("old", "new"), Some("yes: b.txt holds the new text in place of the old"));
     check_happened(&bench, "edit_file", edit("words", "texts"), Some("no: b.txt still holds the old text"));
+    check_happened(&bench, "delete_file", json!({"path": "../a.txt"}), None);
+    // What an edit would find apart from blanks or line ends is still there, whatever else is.
+    bench.put("c.txt", b"    foo()\r\n    bar()\r\n}\r\n");
+    for old in ["\tfoo()\n\tbar()", "    foo()\n    bar()"] {
+        check_happened(&bench, "edit_file", json!({"path": "c.txt", "old": old, "new": "}"}), None);
+    }
     for (old, new) in [("new", "new new"), ("new words", "new"), ("old", ""), ("neither", "nor")] {
         check_happened(&bench, "edit_file", edit(old, new), None);
     }
