@@ -24,7 +24,7 @@ use super::block_on;
 use crate::args::ContextArgs;
 use crate::failure::Failure;
 use crate::layers::{Inputs, Prompt};
-use crate::programs::all_tools;
+use crate::programs::{all_tools, names};
 use crate::safe::{json_line, one_line};
 use crate::session_run::{newest, session_id};
 use crate::settings::Settings;
@@ -119,7 +119,9 @@ impl View {
                 rows.push((format!("system: {what}"), layer.text.len()));
             }
         }
-        let tools = all_tools(settings)?;
+        let mut tools = all_tools(settings)?;
+        let gate = settings.gate(windlass_core::gate::Mode::Ask, &names(&tools))?;
+        tools.retain(|tool| !gate.hides(&tool.spec().name));
         let described = tools.iter().map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
         rows.push(("tools".into(), described.sum()));
         if let Some((bytes, tokens)) = read.reported {

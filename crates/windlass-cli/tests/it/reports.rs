@@ -50,6 +50,23 @@ fn stats_on_a_copied_log_equal_the_live_totals() {
 }
 
 #[test]
+fn what_was_paid_is_counted_between_runs_and_once_for_a_fork() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    assert_eq!(place.play(WORK, &["--yes"]).code, 0);
+    let id = id_of(&place.sessions()[0]);
+    let script = place.script("[[step]]\ntext = \"## Goal\\nx\"\nusage = { input = 1000, output = 10 }\nrepeat = 2\n");
+    let input = |args: &[&str]| json_of(&place.run(args).out)["total"]["spent"]["usage"]["input"].as_u64().unwrap();
+    let before = input(&["stats", &id, "--json"]);
+    // One call writes the summary between the runs, the other one answers.
+    assert_eq!(place.run(&["resume", "--summary", "--script", &script, &id, "go on"]).code, 0);
+    assert_eq!(input(&["stats", &id, "--json"]), before + 2_000);
+    let fork = place.run(&["fork", &id]).out;
+    assert_eq!(input(&["stats", fork.trim(), "--json"]), before + 2_000, "a copy tells of what it is a copy of");
+    assert_eq!(input(&["stats", "--all", "--json"]), before + 2_000, "and was not paid twice");
+}
+
+#[test]
 fn stats_have_a_row_for_each_step_tool_model_and_run() {
     let place = Place::new();
     place.write("a.txt", "one\n");

@@ -1,7 +1,7 @@
 //! The turns of another agent as our own events. Whatever order its lines have, every call here gets exactly one
 //! result before the conversation goes on; one that has none is closed as interrupted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 use windlass_core::budget::{Spent, Usage};
@@ -315,13 +315,9 @@ impl Weave {
 
 /// A message never holds two calls of one id: the second has nothing that could answer it.
 fn unique(parts: Vec<Part>) -> Vec<Part> {
-    let mut taken: Vec<CallId> = Vec::new();
+    let mut taken: HashSet<CallId> = HashSet::new();
     let keep = |part: &Part| match part {
-        Part::Call(call) if taken.contains(&call.id) => false,
-        Part::Call(call) => {
-            taken.push(call.id.clone());
-            true
-        }
+        Part::Call(call) => taken.insert(call.id.clone()),
         _ => true,
     };
     parts.into_iter().filter(keep).collect()

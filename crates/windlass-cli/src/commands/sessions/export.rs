@@ -15,7 +15,7 @@ use windlass_host::session_log::SessionLog;
 use super::{audit, html, markdown, trace};
 use crate::args::ExportFormat;
 use crate::failure::Failure;
-use crate::safe::json_line;
+use crate::safe::{json_line, plain};
 use crate::{exit, out};
 
 /// What makes text of events.
@@ -37,7 +37,8 @@ impl Form {
     fn event(&mut self, event: &Event) -> String {
         match self {
             Self::Jsonl => json_line(event),
-            Self::Markdown => markdown::event(event),
+            // A file is looked at in a terminal, too.
+            Self::Markdown => plain(&markdown::event(event)).into_owned(),
             Self::Html(page) => page.event(event),
             Self::Audit => audit::row(event).map(|row| json_line(&row)).unwrap_or_default(),
         }
