@@ -187,7 +187,10 @@ impl Desk {
         if let Some(how) = opening.room {
             desk.make_room(how).await?;
         }
-        if opening.output.format() == Format::StreamJson {
+        let first = desk.session.first_seq();
+        // What had to be repaired is said; a new session has nothing to say about itself.
+        let repaired = first > 1 && desk.session.look(|history| history.last_seq()) >= first;
+        if opening.output.format() == Format::StreamJson || (repaired && opening.output.format() == Format::Text) {
             desk.show_opening(wired.store.as_ref()).await?;
         }
         Ok(desk)
@@ -362,6 +365,10 @@ impl Desk {
             "" => return Ok(()),
             "/cancel" => {
                 self.session.cancel();
+                return Ok(());
+            }
+            command if command.starts_with('/') && !command.contains(' ') && !command[1..].contains('/') => {
+                self.view.say(&format!("{command} is not for a run that is going; /cancel ends it, /next WORDS waits"));
                 return Ok(());
             }
             line => match line.strip_prefix("/next ") {

@@ -1,5 +1,7 @@
 //! What was typed about looking at what was done and at what is set up.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 use super::{AgentArgs, ContractArgs, LimitArgs};
@@ -36,12 +38,57 @@ pub(crate) struct DiagramArgs {
     /// As if it worked on the tree itself, not on a copy
     #[arg(long)]
     pub(crate) in_place: bool,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
+    /// With this profile
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// With this model, as `model` or `vendor/model`
+    #[arg(short, long)]
+    pub(crate) model: Option<String>,
+    /// With this vendor
+    #[arg(long)]
+    pub(crate) provider: Option<String>,
+    /// With another address of that vendor
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// With a scripted model
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["provider", "base_url"])]
+    pub(crate) script: Option<PathBuf>,
+    /// As freely as this: plan, ask, edit or auto
+    #[arg(long, value_name = "MODE")]
+    pub(crate) approval: Option<String>,
+    /// With commands held like this: read-only, workspace-write or full
+    #[arg(short, long, value_name = "LEVEL", value_parser = ["read-only", "workspace-write", "full"])]
+    pub(crate) sandbox: Option<String>,
+    /// With commands that reach this
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) net: Option<String>,
+    /// With these checks
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) validate: Vec<String>,
+    /// In this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-    #[command(flatten)]
-    pub(crate) contract: ContractArgs,
+}
+
+impl DiagramArgs {
+    /// The same as the flags of a run.
+    pub(crate) fn of_a_run(&self) -> (AgentArgs, ContractArgs) {
+        let agent = AgentArgs {
+            profile: self.profile.clone(),
+            model: self.model.clone(),
+            provider: self.provider.clone(),
+            base_url: self.base_url.clone(),
+            script: self.script.clone(),
+            approval: self.approval.clone(),
+            sandbox: self.sandbox.clone(),
+            net: self.net.clone(),
+            cd: self.cd.clone(),
+            ..AgentArgs::default()
+        };
+        (agent, ContractArgs { validate: self.validate.clone(), ..ContractArgs::default() })
+    }
 }
 
 #[derive(Debug, Args)]

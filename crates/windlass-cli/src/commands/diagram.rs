@@ -25,21 +25,22 @@ const LONGEST: usize = 120;
 
 pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(args.agent.cd.as_deref(), home.as_deref())?;
+    let (agent, checks) = args.of_a_run();
+    let root = plan::open_workspace(agent.cd.as_deref(), home.as_deref())?;
     let mut settings = Settings::load(Some(root.root()))?;
-    settings.add_flags(&args.agent, &args.limits)?;
-    settings.add_contract_flags(&args.contract)?;
+    settings.add_flags(&agent, &args.limits)?;
+    settings.add_contract_flags(&checks)?;
     for warning in &settings.warnings {
         say!("warning: {}", crate::safe::message(warning));
     }
-    let isolated = !args.in_place;
+    let isolated = !args.in_place && !settings.profile.as_ref().is_some_and(|profile| profile.in_place);
     let tools = programs::all_tools(&settings)?;
     let gate = settings.gate(if isolated { Mode::Auto } else { Mode::Ask }, &programs::names(&tools))?;
     let mut chart = Chart::default();
     chart.line("flowchart LR");
     chart.node("person", &["prompt"]);
     chart.node("runtime", &["runtime: native"]);
-    chart.node("provider", &[&model(&args.agent, &settings)]);
+    chart.node("provider", &[&model(&agent, &settings)]);
     chart.node("budget", &budget(&settings.budget()?).iter().map(String::as_str).collect::<Vec<_>>());
     chart.node("gate", &rules(&gate).iter().map(String::as_str).collect::<Vec<_>>());
     chart.line("  subgraph tools [\"tools on offer\"]");
@@ -56,7 +57,7 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
     let place = if isolated { "a private copy of" } else { "in place:" };
     chart.node("workspace", &["workspace", &format!("{place} {}", root.root().display())]);
     chart.line("  subgraph checks [\"checks before it lands\"]");
-    let plans = contract::chain(&settings, &args.contract, &root, isolated)?;
+    let plans = contract::chain(&settings, &checks, &root, isolated)?;
     for (at, plan) in plans.iter().enumerate() {
         chart.node(&format!("check_{at}"), &[&plan.name, stops(plan)]);
     }

@@ -124,6 +124,7 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
     let output = place.run(&["resume", "--script", &script, &id, "x"]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(place.log().iter().any(|event| event["kind"] == "warned" && event["code"] == "log_repaired"));
+    assert!(output.err.contains("was set aside in"), "{}", output.err);
 }
 
 #[test]
