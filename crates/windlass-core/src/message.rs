@@ -223,6 +223,22 @@ impl Message {
         all
     }
 
+    /// The beginning of its text: all of it when it is no longer than so many bytes, and a little more than that at most.
+    #[must_use]
+    pub fn text_start(&self, most: usize) -> String {
+        let mut start = String::new();
+        for part in &self.parts {
+            if let Part::Text { text } = part {
+                let room = most.saturating_sub(start.len()).saturating_add(1);
+                start.push_str(&text[..text.ceil_char_boundary(room.min(text.len()))]);
+            }
+            if start.len() > most {
+                break;
+            }
+        }
+        start
+    }
+
     /// The calls in it, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
@@ -259,5 +275,28 @@ impl ToolResult {
             ErrorCategory::Interrupted,
             &format!("{why}; it may have happened in part or in full, so check before you repeat it"),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(parts: &[&str], most: usize, start: &str) {
+        let parts = parts.iter().map(|text| Part::Text { text: (*text).to_owned() }).collect();
+        let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
+        assert_eq!(message.text_start(most), start);
+    }
+
+    #[test]
+    fn the_beginning_of_a_text_says_whether_there_is_more() {
+        check(&["abc"], 3, "abc");
+        check(&["abcd"], 3, "abcd");
+        check(&["abcdef"], 3, "abcd");
+        check(&["ab", "cdef", "gh"], 3, "abcd");
+        check(&["ab", "é"], 2, "abé");
+        check(&[], 3, "");
+        check(&["éé"], 0, "é");
     }
 }

@@ -122,7 +122,10 @@ impl NativeRuntime {
             match step {
                 Step::AskModel => match self.ask_model(&mut course).await? {
                     Ok(reply) => {
-                        answer = reply.message.text();
+                        // Only an answer that is held to a schema is looked at again; it may be megabytes long.
+                        if self.options.sampling.output_schema.is_some() {
+                            answer = reply.message.text();
+                        }
                         turn.replied(&reply);
                     }
                     Err(stop) => return Ok(stop),

@@ -85,7 +85,8 @@ impl Facts {
             }
             EventKind::Said { message } if message.role == Role::Assistant => {
                 self.steps += 1;
-                let text = message.text();
+                // An answer may be megabytes long, and its beginning is enough.
+                let text = message.text_start(MAX_ANSWER);
                 if !text.trim().is_empty() {
                     self.answer = clip(text.trim(), MAX_ANSWER);
                 }
