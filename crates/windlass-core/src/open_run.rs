@@ -138,8 +138,6 @@ fn is_under(text: &str, hidden: &str) -> bool {
 pub struct Glance {
     /// Where it works.
     pub workspace: String,
-    /// The model in use.
-    pub model: Option<String>,
     /// How its last run was asked for.
     pub how: Option<Value>,
     /// The run that has not ended.
@@ -159,7 +157,6 @@ impl Glance {
         matches!(
             kind,
             "session_opened"
-                | "model_switched"
                 | "run_started"
                 | "run_finished"
                 | "asked"
@@ -183,11 +180,7 @@ impl Glance {
             open.apply(&event.kind);
         }
         match &event.kind {
-            EventKind::SessionOpened { workspace, model, .. } => {
-                self.workspace.clone_from(workspace);
-                self.model.clone_from(model);
-            }
-            EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
+            EventKind::SessionOpened { workspace, .. } => self.workspace.clone_from(workspace),
             EventKind::RunStarted { prompt, how } => {
                 self.how.clone_from(how);
                 self.asks.clear();
@@ -201,16 +194,6 @@ impl Glance {
             EventKind::Answered { ask, .. } => self.asks.retain(|open| open.id != *ask),
             EventKind::Forked { .. } => self.asks.clear(),
             _ => {}
-        }
-    }
-
-    /// What it is doing, in a word, when nobody writes it: `waiting` for an answer, `interrupted`, or `idle`.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match (&self.open, self.asks.is_empty()) {
-            (None, _) => "idle",
-            (Some(_), false) => "waiting",
-            (Some(_), true) => "interrupted",
         }
     }
 }

@@ -400,7 +400,7 @@ impl Session {
     /// that was left open is closed.
     pub fn run(&self, prompt: Message, options: RunOptions) -> Result<RunHandle, EngineError> {
         let id = RunId::nth(self.look(|history| history.runs()) + 1);
-        self.begin(id, drive::Start::Prompt(self.redacted(prompt)), options)
+        self.begin(id, self.redacted(prompt), drive::Start::Prompt, options)
     }
 
     /// Starts a run with the first prompt that waits; none when none does.
@@ -433,14 +433,20 @@ impl Session {
         }
     }
 
-    fn begin(&self, id: RunId, start: drive::Start, options: RunOptions) -> Result<RunHandle, EngineError> {
+    fn begin(
+        &self,
+        id: RunId,
+        prompt: Message,
+        start: drive::Start,
+        options: RunOptions,
+    ) -> Result<RunHandle, EngineError> {
         let busy = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
         let parts = &self.parts;
         let (to, events) = mpsc::channel(VIEW_ROOM);
         let control = Arc::new(Control::default());
         let view = View { to, live: options.live, gone: control.stop.clone(), lost: Arc::default() };
         let (spent, before) = match &start {
-            drive::Start::Prompt(_) => (Spent::default(), Duration::ZERO),
+            drive::Start::Prompt => (Spent::default(), Duration::ZERO),
             drive::Start::Answer { ask, .. } => {
                 (self.look(|history| history.run_spent()), Duration::from_millis(ask.run_ms))
             }
@@ -458,10 +464,6 @@ impl Session {
             held: Mutex::default(),
         });
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&outlet);
-        let prompt = match &start {
-            drive::Start::Prompt(prompt) => prompt.clone(),
-            drive::Start::Answer { open, .. } => open.prompt.clone(),
-        };
         let work = drive::Work {
             _busy: busy,
             parts: parts.clone(),

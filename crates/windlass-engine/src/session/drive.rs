@@ -54,7 +54,7 @@ pub(super) struct Work {
 /// How a run comes to be worked on.
 pub(super) enum Start {
     /// Somebody wants something.
-    Prompt(Message),
+    Prompt,
     /// It waited for an answer, and here it is.
     Answer {
         /// What the log says of it.
@@ -119,21 +119,23 @@ impl Work {
         let opening = Opening { session: &self.session, run: &self.run, how: self.isolation, kept: kept.as_deref() };
         let opened = self.parts.workspaces.open(opening).await;
         let place = |terms: &Terms| Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
-        let executor = opened.as_ref().ok().map(|open| self.executor(open.as_ref(), place(&open.terms())));
-        if let Start::Prompt(prompt) = &self.start {
-            self.close_left_behind(executor.as_ref()).await?;
-            self.outlet.emit(EventKind::RunStarted { prompt: prompt.clone(), how: self.how.clone() }).await?;
+        let opened = opened.map(|transaction| {
+            let executor = self.executor(transaction.as_ref(), place(&transaction.terms()));
+            (transaction, executor)
+        });
+        if matches!(self.start, Start::Prompt) {
+            self.close_left_behind(opened.as_ref().ok().map(|(_, executor)| executor)).await?;
+            self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone(), how: self.how.clone() }).await?;
         }
-        let (transaction, executor) = match (opened, executor) {
-            (Ok(transaction), Some(executor)) => (transaction, executor),
-            (Err(err), _) => {
+        let (transaction, executor) = match opened {
+            Ok(opened) => opened,
+            Err(err) => {
                 let reason = match err.kind {
                     WorkspaceErrorKind::Isolation => FailReason::Isolation,
                     _ => FailReason::Runtime,
                 };
                 return Ok(Outcome::failed(reason, err.message));
             }
-            (Ok(_), None) => return Ok(Outcome::failed(FailReason::Runtime, "the workspace has no place for calls")),
         };
         let terms = transaction.terms();
         let isolated = place(&terms).isolated;
@@ -186,7 +188,7 @@ impl Work {
     fn kept(&self) -> Option<String> {
         match &self.start {
             Start::Answer { open, .. } => open.copy.clone().filter(|_| open.isolated),
-            Start::Prompt(_) => self.contract.kept.clone(),
+            Start::Prompt => self.contract.kept.clone(),
         }
     }
 
@@ -339,7 +341,7 @@ impl Work {
             told_lost: Mutex::default(),
             told_keys: Mutex::default(),
             earlier: match self.start {
-                Start::Prompt(_) => Earlier::default(),
+                Start::Prompt => Earlier::default(),
                 Start::Answer { .. } => self.outlet.log.with_history(|history| Earlier::of(history.open_calls())),
             },
         }

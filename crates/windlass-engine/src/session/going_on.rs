@@ -44,8 +44,9 @@ impl Session {
             false => (answer, "person"),
         };
         options.isolation = if open.isolated { Isolation::Isolated } else { Isolation::InPlace };
-        let start = Start::Answer { open: Box::new(open.clone()), ask: Box::new(asked), answer, by };
-        self.begin(open.id, start, options)
+        let (id, prompt) = (open.id.clone(), open.prompt.clone());
+        let start = Start::Answer { open: Box::new(open), ask: Box::new(asked), answer, by };
+        self.begin(id, prompt, start, options)
     }
 }
 
