@@ -7,7 +7,8 @@
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
 //! [`deeds`] is what can be taken back, [`stats`] what it all came to.
-//! [`store`], [`workspace`], [`transaction`] and [`clock`] are the machine as the engine sees it.
+//! [`store`], [`workspace`], [`transaction`] and [`clock`] are the machine as the engine sees it; [`enclosure`] is the
+//! place of an agent that is not ours.
 //!
 //! Nothing in this crate reads a file, a clock or the environment, or starts anything.
 
@@ -16,6 +17,7 @@ pub mod budget;
 pub mod clock;
 pub mod context;
 pub mod deeds;
+pub mod enclosure;
 pub mod event;
 pub mod gate;
 pub mod history;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::enclosure::Enclosure;
 use crate::id::ArtifactId;
 use crate::message::ArtifactRef;
 use crate::{BoxFuture, CancellationToken};
@@ -215,6 +216,12 @@ pub trait Processes: Send + Sync {
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>>;
     /// Ends all jobs.
     fn stop_all(&self) -> BoxFuture<'_, ()>;
+    /// The place of an agent that is not ours, where this run has one. What cannot be had is an error, never a weaker
+    /// place.
+    fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
+        let why = "this run has no place for an agent that is not ours".to_owned();
+        Box::pin(std::future::ready(Err(ProcessError(why))))
+    }
 }
 
 /// A background job of a run.
