@@ -10,7 +10,7 @@ use crate::budget::Spent;
 use crate::context::{Cause, Compaction, Facts, How, by_the_log, compacted};
 use crate::event::{Event, EventKind};
 use crate::id::{AskId, CallId};
-use crate::message::{Message, Part, ToolCall, ToolResult};
+use crate::message::{Message, Part, Role, ToolCall, ToolResult};
 use crate::open_run::{OpenRun, Queue};
 use crate::outcome::{Outcome, Phase};
 use crate::tool::WireSlot;
@@ -178,6 +178,7 @@ pub struct History {
     total: Spent,
     notes: String,
     model: Option<String>,
+    foreign_session: Option<String>,
     workspace: String,
     last_outcome: Option<Outcome>,
     ended: bool,
@@ -233,6 +234,13 @@ impl History {
                 self.runs += 1;
                 self.run_spent = Spent::default();
                 self.push(seq, prompt.clone());
+            }
+            // A foreign agent may call again before it has all results: that is more of the same step.
+            EventKind::Said { message } if message.role == Role::Assistant && self.open_calls().next().is_some() => {
+                self.say_more(message);
+            }
+            EventKind::IterationStarted { foreign_session: Some(session), .. } => {
+                self.foreign_session = Some(session.clone());
             }
             EventKind::Said { message } => {
                 self.close_open("the session went on before it had a result");
@@ -313,6 +321,12 @@ impl History {
             }
             open.started = true;
         }
+    }
+
+    /// The foreign agent's session that a try of this session was last with.
+    #[must_use]
+    pub fn foreign_session(&self) -> Option<&str> {
+        self.foreign_session.as_deref()
     }
 
     /// Prompts that wait.
@@ -447,6 +461,18 @@ impl History {
         }
         let results = self.open.drain(..).map(|open| open.settle(why)).collect();
         self.push(self.open_seq, Message::results(results));
+    }
+
+    /// Adds what an agent says while calls are open to the message that made them, so that each keeps its result.
+    fn say_more(&mut self, more: &Message) {
+        self.open.extend(more.calls().map(OpenCall::new));
+        let entries = Arc::make_mut(&mut self.entries);
+        let Some(last) = entries.last_mut().filter(|last| last.seq() == self.open_seq) else { return };
+        let mut whole = Message::clone(last);
+        whole.parts.extend(more.parts.iter().cloned());
+        self.held -= last.bytes();
+        *last = Entry::at(self.open_seq, whole);
+        self.held += last.bytes();
     }
 
     fn push(&mut self, seq: u64, message: Message) {

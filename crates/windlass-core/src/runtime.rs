@@ -1,6 +1,10 @@
 //! The port to an agent loop, ours or foreign, and what a run may demand of it.
 //! A runtime that cannot do the job fails here, by name, before the first token.
 
+mod features;
+
+pub use self::features::{Feature, Features};
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +23,7 @@ use crate::outcome::{FailReason, RefusalCategory};
 use crate::provider::ProviderError;
 use crate::store::StoreError;
 use crate::tool::{ToolSet, Toolbox};
-use crate::workspace::{Files, Processes};
+use crate::workspace::{Files, Processes, Terms};
 use crate::{BoxFuture, CancellationToken};
 
 /// Owns an agent loop.
@@ -36,6 +40,16 @@ pub trait Runtime: Send + Sync {
     }
     /// What it can do. A claim that is not kept is a defect.
     fn capabilities(&self) -> Capabilities;
+    /// How it can be held and steered, beside that.
+    fn features(&self) -> Features {
+        Features::NONE
+    }
+    /// Says in the terms of a run what is different with it: how its spending is known, how its calls are judged.
+    fn terms(&self, _terms: &mut Terms) {}
+    /// Whether it says itself that a try began, because it then knows the foreign agent's session.
+    fn begins_itself(&self) -> bool {
+        false
+    }
     /// One iteration. Facts go through the job's outlet; the answer says why it ended.
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>>;
     /// Makes room in the messages between two runs; false when nothing was to be gained. A runtime that has no model to
@@ -75,6 +89,8 @@ pub struct Job<'a> {
     pub iteration: u32,
     /// Calls of the last message that were asked for and never settled: the try goes on with them.
     pub pending: Vec<ToolCall>,
+    /// The foreign agent's session that this session was last with, as it was said when that try began.
+    pub foreign_session: Option<String>,
     /// Facts out, questions out.
     pub outlet: &'a dyn Outlet,
     /// Our tools, judged and logged.
@@ -120,6 +136,11 @@ pub trait Account: Send + Sync {
     fn exceeded(&self) -> Option<Limit>;
     /// Reserves a model call; see [`crate::budget::Budget::admit`].
     fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit>;
+    /// Reserves a model call beside others that are under way, until it is given up. The limits of steps and time are
+    /// looked at, too.
+    fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit>;
+    /// Gives up what was reserved: the call was settled, or not sent.
+    fn release(&self, hold: Hold);
     /// Books a model call and says so in the log.
     fn settle<'a>(
         &'a self,
@@ -128,6 +149,15 @@ pub trait Account: Send + Sync {
         estimated: bool,
         model: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
+}
+
+/// A reserved model call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Tells it from others.
+    pub id: u64,
+    /// How many output tokens it may produce.
+    pub output: u64,
 }
 
 /// Why one iteration ended. Expected ends are values, not errors.

@@ -206,6 +206,7 @@ impl Work {
             prompt,
             iteration,
             pending,
+            foreign_session: outlet.log.with_history(|history| history.foreign_session().map(str::to_owned)),
             outlet,
             toolbox: executor,
             account: &account,
