@@ -257,6 +257,9 @@ pub(crate) struct AgentArgs {
     /// How to work: plan, review, implement, verify, or a profile of the settings
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+    /// Who works: native, patch, completion, claude-code, codex, opencode, or acp:COMMAND [default: native]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) runtime: Option<String>,
     /// The model, as `model` or `vendor/model`
     #[arg(short, long)]
     pub(crate) model: Option<String>,
@@ -275,6 +278,15 @@ pub(crate) struct AgentArgs {
     /// Play exchanges that were taken down, in the place of the model server
     #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"])]
     pub(crate) cassette: Option<PathBuf>,
+    /// How a foreign agent signs in to its model: with your key, which it never sees, or with its own login
+    #[arg(long, value_name = "HOW", value_parser = ["key", "login"])]
+    pub(crate) auth: Option<String>,
+    /// How it is known what a foreign agent spends: wire, reported (by itself) or none [default: wire]
+    #[arg(long, value_name = "HOW", value_parser = ["wire", "reported", "none"])]
+    pub(crate) metering: Option<String>,
+    /// Step down from the work to a patch to an answer, where the runtime cannot do more
+    #[arg(long)]
+    pub(crate) fallback: bool,
     /// Work in this directory
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
