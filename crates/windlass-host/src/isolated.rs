@@ -129,6 +129,8 @@ impl Desk {
                     .to_owned(),
             ));
         };
+        // An agent goes on with what it remembers of this session, whichever copy it works on.
+        let sandbox = sandbox.lodging(session).map_err(isolation)?.map_or(sandbox, Arc::new);
         if let Some(name) = kept {
             let slot = self.shelf.open(name).map_err(shelf_error)?;
             if slot.card.root != self.root.root() {
