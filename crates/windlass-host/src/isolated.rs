@@ -10,6 +10,8 @@
 mod aside;
 mod catching_up;
 mod copied;
+#[cfg(test)]
+mod enclosed_tests;
 mod landing;
 mod layer;
 mod live;
