@@ -10,6 +10,8 @@
 mod aside;
 mod catching_up;
 mod copied;
+#[cfg(test)]
+mod enclosed_tests;
 mod landing;
 mod layer;
 mod live;
@@ -129,6 +131,8 @@ impl Desk {
                     .to_owned(),
             ));
         };
+        // An agent goes on with what it remembers of this session, whichever copy it works on.
+        let sandbox = sandbox.lodging(session).map_err(isolation)?.map_or(sandbox, Arc::new);
         if let Some(name) = kept {
             let slot = self.shelf.open(name).map_err(shelf_error)?;
             if slot.card.root != self.root.root() {

@@ -21,7 +21,7 @@ use super::layer::{Parts, open_folder};
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
 use super::{Refusal, covers, fence};
-use crate::spec::{Access, Spec, Tier};
+use crate::spec::{AGENT_HOME, Access, Spec, Tier};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
 
 /// How often the memory of all processes is added up.
@@ -78,8 +78,9 @@ pub(crate) struct Ready {
     orders: UnixStream,
 }
 
-/// Makes a command ready. What goes wrong on the way is said when it is started.
-pub(crate) fn prepare(terms: &Terms, access: Access) -> io::Result<Ready> {
+/// Makes a command ready, in the network of an agent's place where one is given. What goes wrong on the way is said
+/// when it is started.
+pub(crate) fn prepare(terms: &Terms, access: Access, network: Option<BorrowedFd<'_>>) -> io::Result<Ready> {
     let (said, says) = UnixStream::pair()?;
     let (orders, taken) = UnixStream::pair()?;
     let namespaces = match terms.spec.tier {
@@ -89,9 +90,12 @@ pub(crate) fn prepare(terms: &Terms, access: Access) -> io::Result<Ready> {
     if let Some(pid) = sys::fork_into(namespaces)? {
         return Ok(Ready { pid, said, orders });
     }
+    let entered = network.map_or(Ok(()), sys::enter_network);
+    let entered = entered.map_err(|err| describe("the network of the agent's place cannot be entered", err));
     let fence = terms.fence.as_ref().map(AsFd::as_fd);
     sys::keep_only(&[Some(says.as_fd()), Some(taken.as_fd()), fence].into_iter().flatten().collect::<Vec<_>>());
-    let report = match First::new(terms, access).map_err(Refusal::from).and_then(|first| first.run(&taken)) {
+    let first = entered.and_then(|()| First::new(terms, access));
+    let report = match first.map_err(Refusal::from).and_then(|first| first.run(&taken)) {
         Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
         Err(Refusal::Unavailable(why)) => [vec![1], why.into_bytes()].concat(),
         Err(Refusal::NoLayers(why)) => [vec![2], why.into_bytes()].concat(),
@@ -201,6 +205,10 @@ impl<'a> First<'a> {
         }
         if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Full {
             rustix::mount::unmount(COMMAND_LAYERS, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+        }
+        if self.terms.spec.agent.is_some() && launch.place == 0 {
+            // What an agent remembers, and its login, is no other command's concern.
+            rustix::mount::unmount(AGENT_HOME, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
         }
         let handles: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
         // One that is gone already has said why.
