@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
+use windlass_core::runtime::RunMode;
 use windlass_host::config::{Value, nearest};
 use windlass_host::sandbox::HostRule;
 use windlass_host::secret::Credentials;
@@ -12,7 +13,7 @@ use windlass_providers::{VENDORS, Vendor};
 
 use crate::args::AgentArgs;
 use crate::failure::Failure;
-use crate::plan;
+use crate::plan::{self, ModelPlan};
 use crate::settings::Settings;
 use crate::tape::Tape;
 
@@ -143,8 +144,8 @@ const ANY_ACP: Known = Known {
 
 /// Who works.
 pub(crate) enum RuntimePlan {
-    /// Our own loop, in one of its forms.
-    Ours(Kind),
+    /// Our own loop, in one of its forms, on a model.
+    Ours(Kind, ModelPlan),
     /// An agent that is not ours.
     Foreign(Box<ForeignPlan>),
 }
@@ -203,12 +204,38 @@ impl RuntimePlan {
             return Err(Failure::usage(format!("{flag} is for agents that are not ours, and `{name}` is"))
                 .hint("leave it out, or name another runtime with --runtime"));
         }
-        Ok(Self::Ours(known.kind))
+        Ok(Self::Ours(known.kind, ModelPlan::of(agent, settings)?))
     }
 
     /// Whether it works on a copy, whatever else is said.
     pub(crate) fn needs_copy(&self) -> bool {
         matches!(self, Self::Foreign(_))
+    }
+
+    /// Who serves the model, by the vendor's name, as far as we know.
+    pub(crate) fn vendor(&self) -> Option<&str> {
+        match self {
+            Self::Ours(_, ModelPlan::Scripted(_)) => Some("scripted"),
+            Self::Ours(_, ModelPlan::Served { vendor, .. }) => Some(vendor.id),
+            Self::Foreign(plan) => plan.upstream.as_ref().map(|upstream| upstream.vendor.id),
+        }
+    }
+
+    /// A word about a model that nobody has heard of.
+    pub(crate) fn unknown_model(&self) -> Option<String> {
+        match self {
+            Self::Ours(_, plan) => plan.unknown_model(),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// What kind of work it is, where nobody says.
+    pub(crate) fn mode(&self) -> RunMode {
+        match self {
+            Self::Ours(Kind::Patch, _) => RunMode::Patch,
+            Self::Ours(Kind::Completion, _) => RunMode::Analysis,
+            Self::Ours(..) | Self::Foreign(_) => RunMode::Full,
+        }
     }
 }
 
