@@ -15,9 +15,7 @@ use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolResult};
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::provider::ProviderError;
-use windlass_core::runtime::{
-    Account, Capabilities, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop,
-};
+use windlass_core::runtime::{Account, Capabilities, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::workspace::Terms;
 use windlass_core::{BoxFuture, CancellationToken};
@@ -192,7 +190,8 @@ impl ForeignRuntime {
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
-        let visit = Visit::new(job, place.as_ref(), self.adapter.name(), model, self.output.as_ref(), cancel.clone());
+        let (name, clock) = (self.adapter.name(), self.clock.as_ref());
+        let visit = Visit::new(job, place.as_ref(), name, model, self.output.as_ref(), cancel.clone(), clock);
         let stop = match &self.metering {
             Metering::Wire(endpoint) => {
                 let ledger = Ledger { account: job.account, outlet: job.outlet };
@@ -393,10 +392,8 @@ impl ForeignRuntime {
         if ours.abs_diff(theirs) <= (ours / 20).max(1_000) {
             return Ok(());
         }
-        let text = format!(
-            "{} reports {theirs} tokens; {ours} went through the meter, and those count",
-            self.adapter.name()
-        );
+        let text =
+            format!("{} reports {theirs} tokens; {ours} went through the meter, and those count", self.adapter.name());
         visit.job.outlet.emit(EventKind::Warned { code: "usage_differs".into(), text }).await?;
         Ok(())
     }
@@ -435,10 +432,20 @@ impl Runtime for ForeignRuntime {
 }
 
 fn no_namespace() -> Stop {
-    let detail = "what the agent sends to its model can only be counted where its network is its own, and this run has \
+    let detail =
+        "what the agent sends to its model can only be counted where its network is its own, and this run has \
         the machine's; leave the network off or allow hosts by name, or give up counting with `--metering reported`"
-        .to_owned();
+            .to_owned();
     Stop::Failed { reason: FailReason::Isolation, detail }
+}
+
+/// What an agent is told that should have gone on with a conversation and does not know it any more.
+#[must_use]
+pub fn told_anew(visit: &Visit<'_>, say: &str) -> String {
+    let digest = digest(visit.job.outlet);
+    let before =
+        if digest.is_empty() { digest } else { format!("What was said and done before, shortened:\n{digest}\n\n") };
+    format!("{CONTRACT}\n\n{before}The task:\n{say}")
 }
 
 /// What the person said last.

@@ -7,5 +7,11 @@
 //! Nothing here opens a file or starts a program: everything goes through the ports of the job.
 
 pub mod agent;
+pub mod claude_code;
 pub mod contract;
 pub mod lines;
+pub mod peer;
+
+mod given;
+mod offered;
+mod status;

@@ -6,12 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_core::CancellationToken;
 use windlass_core::budget::Usage;
+use windlass_core::clock::Clock;
 use windlass_core::enclosure::Enclosure;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
+use windlass_core::turn::Planned;
 
 use super::WantedOutput;
 
@@ -58,6 +60,8 @@ pub struct Visit<'a> {
     pub output: Option<&'a WantedOutput>,
     /// Ends it.
     pub cancel: CancellationToken,
+    /// Time.
+    pub clock: &'a dyn Clock,
     name: String,
     state: Mutex<State>,
 }
@@ -65,6 +69,7 @@ pub struct Visit<'a> {
 #[derive(Default)]
 struct State {
     began: bool,
+    session: Option<String>,
     worked: bool,
     open: HashMap<CallId, ToolCall>,
     reported: Option<Reported>,
@@ -79,11 +84,12 @@ impl<'a> Visit<'a> {
         model: ModelAccess,
         output: Option<&'a WantedOutput>,
         cancel: CancellationToken,
+        clock: &'a dyn Clock,
     ) -> Self {
         // The log says whose session it was; another agent's is of no use here.
         let own = job.foreign_session.as_deref().and_then(|text| text.split_once(':'));
         let resume = own.filter(|(whose, _)| *whose == name).map(|(_, id)| id.to_owned());
-        Self { job, place, model, resume, output, cancel, name: name.to_owned(), state: Mutex::default() }
+        Self { job, place, model, resume, output, cancel, clock, name: name.to_owned(), state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,8 +98,12 @@ impl<'a> Visit<'a> {
 
     /// Says that the try began, with the agent's own session. Before anything else is said; once is enough.
     pub async fn began(&self, session: Option<&str>) -> Result<(), RuntimeError> {
-        if std::mem::replace(&mut self.state().began, true) {
-            return Ok(());
+        {
+            let mut state = self.state();
+            state.session = session.map(str::to_owned).or_else(|| state.session.take());
+            if std::mem::replace(&mut state.began, true) {
+                return Ok(());
+            }
         }
         // A try that waited for an answer began before it; only another session of the agent is news.
         if !self.job.pending.is_empty() && session.is_none_or(|id| self.resume.as_deref() == Some(id)) {
@@ -103,6 +113,12 @@ impl<'a> Visit<'a> {
         let iteration = self.job.iteration;
         self.job.outlet.emit(EventKind::IterationStarted { iteration, foreign_session }).await?;
         Ok(())
+    }
+
+    /// The agent's session to go on with, in its own words: the one of this try, else the one of earlier.
+    #[must_use]
+    pub fn session(&self) -> Option<String> {
+        self.state().session.clone().or_else(|| self.resume.clone())
     }
 
     /// A whole message of the agent's model. Calls in it have to be announced here before they are admitted, observed or
@@ -147,6 +163,18 @@ impl<'a> Visit<'a> {
         }
         drop(state);
         Ok(admitted)
+    }
+
+    /// Runs a call of a tool of ours that the agent was offered: judged and logged like any.
+    pub async fn call(&self, call: ToolCall) -> Result<ToolResult, RuntimeError> {
+        let planned = Planned { call: call.clone(), refuse: None };
+        let settled = self.job.toolbox.call(vec![planned]).await?.into_iter().next();
+        let mut state = self.state();
+        // It has its result. A call that is dropped on the way stays open, so that it gets one in the end.
+        state.open.remove(&call.id);
+        let Some(settled) = settled else { return Ok(ToolResult::not_run(&call, "nobody ran it")) };
+        state.worked |= settled.effect.is_some_and(|effect| effect > Effect::Read);
+        Ok(settled.result)
     }
 
     /// Notes a call that the agent runs without having asked.
