@@ -33,6 +33,7 @@ use windlass_core::workspace::*;
 
 use windlass_sandbox::{Session, Spec};
 
+pub(crate) use self::shelf::remove_tree;
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 

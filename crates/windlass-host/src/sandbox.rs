@@ -251,8 +251,10 @@ impl Sandbox {
 
     async fn lodge_agent(&self, agent: &AgentPlan, home: PathBuf, inside: &Inside) -> Result<Lodging, SandboxError> {
         let rules = agent.rules(&self.plan.net);
-        // With the machine's own network there is nothing that only the agent could reach.
-        let listeners = if self.plan.net == NetPolicy::Open { 0 } else { 1 + u32::from(!rules.is_empty()) };
+        // With the machine's own network there is nothing that only the agent could reach. With any other there is a
+        // way out even where it leads nowhere: without one, programs wait long seconds for names that nobody resolves,
+        // and nobody hears whom they wanted to reach.
+        let listeners = if self.plan.net == NetPolicy::Open { 0 } else { 2 };
         let (done, made) = tokio::sync::oneshot::channel();
         inside.session.enclose(listeners, move |result| drop(done.send(result)))?;
         let made = made.await.unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
@@ -261,9 +263,7 @@ impl Sandbox {
         let mut env = agent::environment(&self.env, self.plan.home.as_deref());
         env.extend(self.usual_variables());
         let mut proxy = None;
-        if listeners.len() > 1
-            && let Some(listener) = listeners.pop()
-        {
+        if let Some(listener) = listeners.pop() {
             let (task, variables) = way_out(listener, rules, &refused)?;
             proxy = Some(task);
             env.extend(variables);

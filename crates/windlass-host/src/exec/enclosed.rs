@@ -49,7 +49,7 @@ impl Enclosed {
         Ok(Self { lodging, inside, root, home, endpoint, tenants })
     }
 
-    /// The same for a path of the home that was not made up by somebody inside.
+    /// Refuses paths that are none in the home, and files in it that are the person's.
     fn own(&self, path: &str) -> Result<(), FileError> {
         let plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
         let bad = |message: String| Err(FileError { kind: FileErrorKind::BadInput, message });
@@ -66,11 +66,14 @@ impl Enclosed {
         let (Some(inside), Some(root)) = (self.inside.upgrade(), self.root.upgrade()) else {
             return Err(ProcessError("the run's copy of the workspace is closed".to_owned()));
         };
+        if launch.argv.is_empty() {
+            return Err(ProcessError("cannot start an agent: no program is named".to_owned()));
+        }
         let dir = workdir_in(&root, &launch.workdir)?;
         let mut env = self.lodging.env.clone();
+        env.push(("PWD".into(), dir.clone().into()));
         env.retain(|(name, _)| !launch.env.iter().any(|(given, _)| name == given.as_str()));
         env.extend(launch.env.iter().map(|(name, value)| (name.into(), value.into())));
-        env.push(("PWD".into(), dir.clone().into()));
         let argv: Vec<OsString> = launch.argv.iter().map(Into::into).collect();
         let (standard, stdin, stdout, stderr) =
             pipes().map_err(|err| ProcessError(format!("cannot start an agent: {err}")))?;

@@ -162,7 +162,7 @@ async fn finish(inmate: Inmate) -> (ProcessEnd, String) {
     let all = async {
         let (mut said, mut complained) = (String::new(), String::new());
         let both = tokio::join!(stdout.read_to_string(&mut said), stderr.read_to_string(&mut complained));
-        (both.0.unwrap(), both.1.unwrap());
+        both.0.and(both.1).unwrap();
         (life.wait().await.unwrap(), said + &complained)
     };
     tokio::time::timeout(PATIENCE, all).await.expect("somebody still holds the pipes")
@@ -242,7 +242,7 @@ async fn its_walls_hold() {
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}"),
         "echo x > /etc/windlass-test".to_owned(),
         "echo x > /.windlass/x".to_owned(),
-        "env | grep -i 'key-of-the-person\\|_proxy\\|^XDG'".to_owned(),
+        "env | grep 'key-of-the-person\\|proxy.example\\|^XDG'".to_owned(),
         "cat /proc/1/environ | tr '\\0' '\\n' | grep key-of".to_owned(),
     ] {
         check(&*place, &line, false).await;
@@ -300,26 +300,32 @@ async fn without_a_network_of_its_own_there_is_no_endpoint() {
     assert_eq!(play(&*place, "echo $HTTPS_PROXY").await, (FINE, "\n".to_owned()));
 }
 
+/// Asks the proxy for a host, and says what it answers and what goes past it.
+const ASK: &str = "exec 3<>/dev/tcp/127.0.0.1/${HTTPS_PROXY##*:}; \
+                   printf 'CONNECT other.example:443 HTTP/1.1\\r\\n\\r\\n' >&3; head -1 <&3; echo \"$NO_PROXY\"";
+
 #[tokio::test]
 async fn hosts_of_a_login_are_its_own_and_others_are_refused_and_told() {
-    for net in ["off", "allow:ok.example"] {
+    for net in ["off", "loopback", "allow:ok.example"] {
         let lab = Lab::logged_in(net);
         let run = lab.open().await;
         let place = run.enclose().await;
-        let ask = "exec 3<>/dev/tcp/127.0.0.1/${HTTPS_PROXY##*:}; printf 'CONNECT other.example:443 HTTP/1.1\\r\\n\\r\\n' >&3; \
-                   head -1 <&3; echo \"$NO_PROXY\"";
-        let (end, said) = play(&*place, ask).await;
+        let (end, said) = play(&*place, ASK).await;
         assert!(end == FINE && said.contains(" 403 ") && said.contains("127.0.0.1"), "{net}: {said}");
         assert_eq!(place.take_refused(), ["other.example"], "{net}");
         assert!(place.take_refused().is_empty(), "{net}");
         // It cannot be resolved here, which is another answer than one for a host that is not allowed.
-        let (_, said) = play(&*place, &ask.replace("other.example", "login.example")).await;
+        let (_, said) = play(&*place, &ASK.replace("other.example", "login.example")).await;
         assert!(!said.contains(" 403 ") && place.take_refused().is_empty(), "{net}: {said}");
     }
-    let lab = Lab::logged_in("off");
+    // What commands may do is not more for it; an agent without a login reaches nobody, and is told so at once.
+    let lab = Lab::new("off");
     let run = lab.open().await;
-    let _place = run.enclose().await;
+    let place = run.enclose().await;
     assert_eq!(run.sh("env | grep -c _PROXY").await.1, "0\n");
+    let (_, said) = play(&*place, &ASK.replace("other.example", "login.example")).await;
+    assert!(said.contains(" 403 "), "{said}");
+    assert_eq!(place.take_refused(), ["login.example"]);
 }
 
 #[tokio::test]
@@ -458,6 +464,7 @@ async fn what_cannot_be_had_says_why() {
     assert!(why.contains("no-such-agent"), "{why}");
     let nowhere = Launch { workdir: "../..".into(), ..script("true") };
     assert!(place.start(nowhere).await.is_err());
+    assert!(place.start(Launch::default()).await.is_err());
     let Err(why) = lab.open_how(Isolation::InPlace, 3).await.0.processes().enclose().await else { panic!("in place") };
     assert!(why.0.contains("isolated"), "{why}");
     let mut none = Lab::new("off");
@@ -480,4 +487,20 @@ async fn its_limits_are_told() {
     let mut inmate = place.start(script("for n in {1..60}; do sleep 1000 & done; wait")).await.unwrap();
     let why = inmate.life.wait().await.unwrap_err().0;
     assert!(why.contains("limit of 20 processes"), "{why}");
+    drop((inmate, place, run));
+
+    lab.plan.limits.memory = 256 << 20;
+    let run = lab.open().await;
+    let place = run.enclose().await;
+    // It holds all of a line that does not end.
+    let mut inmate = place.start(script("head -c 2G /dev/zero | tail -n 1 > /dev/null")).await.unwrap();
+    match inmate.life.wait().await {
+        Err(why) => assert!(why.0.contains("limit of 256 MiB"), "{why}"),
+        // Where the system hands on a group for it, the kernel ends it first.
+        Ok(end) => assert_ne!(end, FINE),
+    }
+    // What is only set aside is another thing for it than for commands.
+    let set_aside = |(_, said): (ProcessEnd, String)| said.trim().parse::<u64>().unwrap() >> 10;
+    assert_eq!(set_aside(run.sh("ulimit -d").await), 256);
+    assert!(set_aside(play(&*place, "ulimit -d").await) > 32 << 10);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::command::{self, Ending, Ready, Started, Terms};
+use super::command::{self, Ending, Ready, Started, Terms, Whom};
 use super::covers::Covers;
 use super::filter::Filters;
 use super::group::Group;
@@ -256,7 +256,7 @@ impl<'a> Supervisor<'a> {
                 let one = self.running.swap_remove(index);
                 self.report(one);
                 if self.spare.is_none() {
-                    self.spare = command::prepare(&self.terms, Access::Write, None).ok();
+                    self.spare = command::prepare(&self.terms, Whom::Command).ok();
                 }
             }
             if gone[0] && !matches!(inbox.fill(self.control), Ok(true)) {
@@ -327,15 +327,15 @@ impl<'a> Supervisor<'a> {
         if launch.place != 0 {
             let place = self.places.iter().find(|(id, _)| *id == launch.place);
             let (_, network) = place.ok_or_else(|| io::Error::other("the agent's place was left already"))?;
-            let network = network.as_ref().map(AsFd::as_fd);
-            return Ok(command::prepare(&self.terms, Access::Write, network)?.start(launch, standard));
+            let whom = Whom::Agent(network.as_ref().map(AsFd::as_fd));
+            return Ok(command::prepare(&self.terms, whom)?.start(launch, standard));
         }
         let ready = match launch.access {
             // One that only looks is rare enough to be made when it comes.
-            Access::ReadOnly => command::prepare(&self.terms, Access::ReadOnly, None)?,
+            Access::ReadOnly => command::prepare(&self.terms, Whom::Looker)?,
             Access::Write => match self.spare.take() {
                 Some(ready) => ready,
-                None => command::prepare(&self.terms, Access::Write, None)?,
+                None => command::prepare(&self.terms, Whom::Command)?,
             },
         };
         Ok(ready.start(launch, standard))
