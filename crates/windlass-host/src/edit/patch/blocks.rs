@@ -116,6 +116,14 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
     }
     let divider = divider(lines, start, end, dialect)?;
     let (line, text) = position(lines, start + 1, divider);
+    let names_line =
+        |at: &usize| [":start_line:", ":end_line:"].iter().any(|label| number(lines[*at], label).is_some());
+    if let Some(at) = (divider + 1..end).find(names_line) {
+        return Err(syntax(
+            at,
+            "the line of a block is named above its old text; write a line that is text with `\\` before it",
+        ));
+    }
     let joined = |lines: &[&str]| lines.iter().map(|line| format!("{}\n", unescaped(line))).collect::<String>();
     let (search, replace) = (joined(&lines[text..divider]), joined(&lines[divider + 1..end]));
     Ok((Block { search, replace, line, ..Block::default() }, end))
@@ -147,9 +155,6 @@ fn divider(lines: &[&str], start: usize, end: usize, dialect: Dialect) -> Result
 
 /// The line a block names, and where its text starts: `:start_line:12`, perhaps `:end_line:14`, then `-------`.
 fn position(lines: &[&str], start: usize, divider: usize) -> (Option<usize>, usize) {
-    let number = |line: &str, label: &str| -> Option<usize> {
-        line.trim().strip_prefix(label)?.trim().trim_matches(['[', ']']).trim().parse().ok()
-    };
     let mut at = start;
     let mut line = None;
     if at < divider
@@ -165,6 +170,10 @@ fn position(lines: &[&str], start: usize, divider: usize) -> (Option<usize>, usi
         }
     }
     (line, at)
+}
+
+fn number(line: &str, label: &str) -> Option<usize> {
+    line.trim().strip_prefix(label)?.trim().trim_matches(['[', ']']).trim().parse().ok()
 }
 
 /// A line of text that looks like a marker is written with `\` before it.

@@ -99,6 +99,9 @@ fn choose(
             return Ok(expected);
         }
         places.retain(|first| first.abs_diff(expected) <= NEAR);
+        if places.is_empty() && hunk.section.is_some() {
+            places = after.to_vec();
+        }
     }
     if !hunk.under.is_empty() {
         places = under_header(lines, &hunk.under, &places, from)?;
@@ -126,6 +129,10 @@ fn under_header(
         places.iter().copied().filter(|first| blocks.iter().any(|block| block.contains(first))).collect();
     if inside.is_empty() {
         let first = headers.first().copied().unwrap_or_default();
+        // Where nothing is indented, the line right below the only header is still the one below it.
+        if headers.len() == 1 && places.contains(&(first + 1)) {
+            return Ok(vec![first + 1]);
+        }
         return Ok(places.iter().copied().filter(|&place| place >= first).collect());
     }
     Ok(inside)
@@ -135,13 +142,14 @@ fn under_header(
 fn header_lines(lines: &[Line<'_>], under: &[String], from: usize) -> Result<Vec<usize>, HunkProblem> {
     let mut found: Vec<usize> = Vec::new();
     for (depth, header) in under.iter().enumerate() {
-        let start = match depth {
-            // The block that holds the last hunk may hold this one too, so headers are looked for everywhere.
-            0 => 0,
-            _ => found.first().map_or(from, |outer| outer + 1),
-        };
+        // The block that holds the last hunk may hold this one too, so the first header is looked for everywhere.
+        let start = if depth == 0 { 0 } else { found.first().map_or(from, |outer| outer + 1) };
+        let outer: Vec<_> = found.iter().map(|&at| at + 1..block_end(lines, at)).collect();
         let matching = |test: &dyn Fn(&str) -> bool| -> Vec<usize> {
-            (start..lines.len()).filter(|&at| test(lines[at].text)).take(MAX_PLACES).collect()
+            let all: Vec<usize> = (start..lines.len()).filter(|&at| test(lines[at].text)).take(MAX_PLACES).collect();
+            let inside: Vec<usize> =
+                all.iter().copied().filter(|at| outer.iter().any(|block| block.contains(at))).collect();
+            if inside.is_empty() { all } else { inside }
         };
         found = matching(&|text| text.trim() == header.trim());
         if found.is_empty() {

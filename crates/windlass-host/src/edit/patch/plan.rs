@@ -120,6 +120,14 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
 
     fn create(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
         let state = self.state(path)?;
+        // Who shows the old lines of a file means the file that is there, whatever the header says.
+        if let (Body::Hunks(hunks), Some(before)) = (body, &state.after)
+            && !hunks.is_empty()
+            && hunks.iter().all(|hunk| !old_lines(hunk).is_empty())
+        {
+            state.after = Some(patched(path, before, hunks)?);
+            return Ok(());
+        }
         // An empty file has nothing to lose.
         if state.after.as_ref().is_some_and(|bytes| !bytes.is_empty()) {
             return Err(PatchError::Exists { path: path.to_owned() });

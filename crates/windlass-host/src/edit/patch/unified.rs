@@ -225,6 +225,10 @@ impl<'a> Reader<'a> {
             new_left = new_left.map(|left| left - new);
             self.at += 1;
         }
+        if old_count.is_none() {
+            // Without counts, blank lines at the end are the space before what follows, and no context.
+            hunk.lines.truncate(hunk.lines.len() - bare);
+        }
         if old_left.is_some_and(|left| left != 0) || new_left.is_some_and(|left| left != 0) {
             self.refuse_stray_lines(number)?;
             // Blank lines after a miscounted hunk are more likely the space before what follows.
