@@ -100,6 +100,8 @@ pub(crate) enum DebugCommand {
     Attacks(AttacksArgs),
     /// Check the syntax of texts and print the verdict on each, one JSON line a row
     Validate(ValidateArgs),
+    /// Make edits on texts and print the files after each, one JSON line a row; nothing is written
+    Edit(EditArgs),
     /// Print the traces and metrics of a session as OTLP/JSON, one request a line; nothing is sent
     Otel(OtelArgs),
     /// Print the reference of settings, events, outcomes and exit codes, as it stands in the docs
@@ -109,6 +111,13 @@ pub(crate) enum DebugCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
     /// JSON lines of `{id, lang, text | text_b64, name?}`, plain or gzipped; `-` is standard input
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    /// JSON lines of `{id, format, input{path: text}, edit}`, plain or gzipped; `-` is standard input. The format is
+    /// v4a, search-replace, str-replace, udiff or whole
     pub(crate) file: PathBuf,
 }
 
