@@ -1,6 +1,7 @@
 //! What an adapter has in its hands during one try: the place, the way to the model, and the doors to log, gate and
 //! person. It keeps count of what was seen, so that every call has its result when the try ends.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -60,6 +61,7 @@ pub struct Visit<'a> {
     pub cancel: CancellationToken,
     name: String,
     state: Mutex<State>,
+    kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 #[derive(Default)]
@@ -83,11 +85,22 @@ impl<'a> Visit<'a> {
         // The log says whose session it was; another agent's is of no use here.
         let own = job.foreign_session.as_deref().and_then(|text| text.split_once(':'));
         let resume = own.filter(|(whose, _)| *whose == name).map(|(_, id)| id.to_owned());
-        Self { job, place, model, resume, output, cancel, name: name.to_owned(), state: Mutex::default() }
+        Self { job, place, model, resume, output, cancel, name: name.to_owned(), state: Mutex::default(), kept: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps something between two turns of the try: the program that runs, for one. It is dropped with the try.
+    pub fn keep(&self, what: impl Any + Send) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(what));
+    }
+
+    /// Takes what was kept.
+    pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        kept.downcast().ok().map(|kept| *kept)
     }
 
     /// Says that the try began, with the agent's own session. Before anything else is said; once is enough.
