@@ -100,8 +100,11 @@ fn exactly(stream: &mut BufReader<TcpStream>, length: usize) -> Option<Vec<u8>> 
 
 /// A whole answer.
 pub(crate) fn whole(out: &mut TcpStream, status: u16, kind: &str, body: &[u8]) -> io::Result<()> {
-    let head =
-        format!("HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", reason(status), body.len());
+    let head = format!(
+        "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+        reason(status),
+        body.len()
+    );
     out.write_all(&[head.as_bytes(), body].concat())
 }
 

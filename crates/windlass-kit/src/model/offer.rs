@@ -234,11 +234,7 @@ mod tests {
     #[test]
     fn each_agent_is_served_by_its_own_names() {
         let bash = || tool("Bash", false, &["command", "description"], &["command", "description"]);
-        check(
-            vec![bash()],
-            Move::Shell("ls".into()),
-            &[r#"Bash {"command":"ls","description":"as the script says"}"#],
-        );
+        check(vec![bash()], Move::Shell("ls".into()), &[r#"Bash {"command":"ls","description":"as the script says"}"#]);
         let write = || Move::Write { path: "a b.txt".into(), text: "it's\n".into() };
         check(
             vec![tool("Write", false, &["file_path", "content"], &[])],

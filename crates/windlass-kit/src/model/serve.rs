@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::http::{self, Request};
 use super::offer::{Item, Played, played};
 use super::request::Asked;
-use super::script::Script;
+use super::script::{Script, Usage};
 use super::seen::{MOST, MOST_BODY, Seen};
 use super::wire::{Answer, Wire};
 use crate::locked;
@@ -86,6 +86,12 @@ impl Server {
     #[must_use]
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::Relaxed)
+    }
+
+    /// What each answer says it used.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.state.script.usage
     }
 
     /// How many answers it gave that cost something: the work and side questions, no failures.
@@ -240,7 +246,9 @@ fn aside(method: &str, path: &str) -> (u16, Value) {
     match path {
         path if path.contains("count_tokens") => (200, json!({ "input_tokens": 42 })),
         path if path.contains(":countTokens") => (200, json!({ "totalTokens": 42 })),
-        path if path.contains("/models") => (200, json!({ "object": "list", "data": [], "models": [], "has_more": false })),
+        path if path.contains("/models") => {
+            (200, json!({ "object": "list", "data": [], "models": [], "has_more": false }))
+        }
         _ if method == "HEAD" => (200, json!({})),
         _ => (404, json!({ "error": { "type": "not_found_error", "message": "the scripted model has no such path" } })),
     }

@@ -27,7 +27,8 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
         Item::Call { name, input } => message["tool_calls"] = json!([call(answer.number, name, input)]),
     }
     let mut whole = base(answer, "chat.completion");
-    whole["choices"] = json!([{ "index": 0, "message": message, "finish_reason": stop(answer.item), "logprobs": null }]);
+    whole["choices"] =
+        json!([{ "index": 0, "message": message, "finish_reason": stop(answer.item), "logprobs": null }]);
     whole["usage"] = usage(answer);
     whole
 }

@@ -75,9 +75,7 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
         }
         None => {
             let (field, names) = match done["type"] == "custom_tool_call" {
-                true => {
-                    ("input", ("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done"))
-                }
+                true => ("input", ("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done")),
                 false => {
                     ("arguments", ("response.function_call_arguments.delta", "response.function_call_arguments.done"))
                 }
