@@ -18,10 +18,7 @@ pub(crate) struct Place {
 impl Place {
     /// Makes the folders, the credentials and a repository with two files.
     pub(crate) fn new() -> Result<Self, String> {
-        // Not below the temporary directory: some agents keep no helpers there.
-        let parent = Path::new("/var/tmp");
-        let parent = if parent.is_dir() { parent.to_owned() } else { std::env::temp_dir() };
-        let base = tempfile::Builder::new().prefix("windlass-kit-").tempdir_in(parent);
+        let base = tempfile::Builder::new().prefix("windlass-kit-").tempdir();
         let place = Self { base: base.map_err(|err| format!("no scratch directory: {err}"))? };
         for folder in ["work", "home/.ssh", "config/windlass", "data", "cache", "state", "bin", "outside"] {
             let path = place.at(folder);
