@@ -19,7 +19,7 @@ pub use matrix::{Cell, Matrix};
 pub use product::Product;
 pub use run::{Options, Told, run};
 pub use runtime::Runtime;
-pub use scenario::{SCENARIOS, Scenario};
+pub use scenario::{ATTACKS, SCENARIOS, Scenario};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use windlass_kit::model::{Script, Server};
-use windlass_kit::{Cell, Matrix, Options, Product, Runtime, SCENARIOS, Told};
+use windlass_kit::{ATTACKS, Cell, Matrix, Options, Product, Runtime, SCENARIOS, Told};
 
 const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
@@ -14,7 +14,8 @@ usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL
        windlass-kit list
        windlass-kit serve SCRIPT.json PORT
 
-  --runtime   native, claude-code, codex, patch, completion, or acp:COMMAND; may be given more than once
+  --runtime   native, claude-code, codex, patch, completion, acp:COMMAND, fixture (the kit's own honest agent) or
+              hostile (the agent that tries everything); may be given more than once
   --model     what the runtimes named after it are to use
   --scenario  only this one; may be given more than once
   --jobs      so many at a time; 2
@@ -36,8 +37,8 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("run", rest)) => run(Typed::read(rest)?),
         Some(("list", [])) => {
-            for scenario in SCENARIOS {
-                println!("{:<18} {}", scenario.name, scenario.about);
+            for scenario in SCENARIOS.iter().chain(ATTACKS) {
+                println!("{:<24} {}", scenario.name, scenario.about);
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -72,7 +73,7 @@ impl Typed {
             let value = args.next().with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
             match flag.as_str() {
                 "--windlass" => typed.windlass = Some(value.into()),
-                "--runtime" => typed.runtimes.push(Runtime::new(value, model).map_err(|err| anyhow!(err))?),
+                "--runtime" => typed.runtimes.push(Runtime::new(value, model, &own()?).map_err(|err| anyhow!(err))?),
                 "--model" => model = Some(value.as_str()),
                 "--scenario" => typed.scenarios.push(value.clone()),
                 "--jobs" => typed.jobs = Some(value.parse().context("--jobs wants a number")?),
@@ -90,25 +91,38 @@ fn run(typed: Typed) -> Result<ExitCode> {
         bail!("--runtime says with what it is tried\n{USAGE}");
     }
     let product = Product::open(&windlass).map_err(|err| anyhow!(err))?;
-    let own = std::env::current_exe().context("this program does not know where it is")?;
-    let options = Options {
-        product,
-        runtimes: typed.runtimes,
-        scenarios: typed.scenarios,
-        jobs: typed.jobs.unwrap_or(2),
-        hostile: own.with_file_name("windlass-hostile-agent"),
-    };
-    let matrix = windlass_kit::run(&options, &tell).map_err(|err| anyhow!(err))?;
-    println!("\n{}", matrix.text());
-    let failures = matrix.failures().count();
-    for (runtime, scenario, why) in matrix.failures() {
-        let shown = if typed.verbose { why } else { why.lines().next().unwrap_or_default() };
-        println!("FAIL {runtime} {scenario}: {shown}");
-    }
-    if let Some(file) = &typed.markdown {
-        write(&matrix, file)?;
+    let (hostile, others): (Vec<_>, Vec<_>) = typed.runtimes.into_iter().partition(Runtime::is_hostile);
+    let mut failures = 0;
+    for (attacks, runtimes) in [(false, others), (true, hostile)] {
+        if runtimes.is_empty() {
+            continue;
+        }
+        let options = Options {
+            product: product.clone(),
+            runtimes,
+            scenarios: typed.scenarios.clone(),
+            attacks,
+            jobs: typed.jobs.unwrap_or(2),
+            hostile: own()?,
+        };
+        let matrix = windlass_kit::run(&options, &tell).map_err(|err| anyhow!(err))?;
+        println!("\n{}", matrix.text());
+        for (runtime, scenario, why) in matrix.failures() {
+            let shown = if typed.verbose { why } else { why.lines().next().unwrap_or_default() };
+            println!("FAIL {runtime} {scenario}: {shown}");
+            failures += 1;
+        }
+        if let Some(file) = &typed.markdown {
+            write(&matrix, file)?;
+        }
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The kit's own agent, which is built beside this program.
+fn own() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("this program does not know where it is")?;
+    Ok(program.with_file_name("windlass-hostile-agent"))
 }
 
 fn tell(told: &Told<'_>) {

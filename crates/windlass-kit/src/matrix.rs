@@ -14,13 +14,11 @@ pub enum Cell {
     NotApplicable(String),
 }
 
-/// The marks between which a file takes the table.
-const BEGIN: &str = "<!-- matrix: made by the kit, do not edit -->";
-const END: &str = "<!-- /matrix -->";
-
 /// The whole table.
 #[derive(Debug, Clone, Default)]
 pub struct Matrix {
+    /// What the table is called between whose marks a file takes it.
+    pub name: &'static str,
     /// The columns.
     pub runtimes: Vec<String>,
     /// A row for each scenario: its name, what must hold, a cell for each runtime.
@@ -35,7 +33,8 @@ impl Matrix {
             (scenario.name.to_owned(), scenario.about.to_owned(), cells)
         };
         let rows = scenarios.iter().enumerate().map(row).collect();
-        Self { runtimes: runtimes.iter().map(Runtime::short).collect(), rows }
+        let name = if runtimes.iter().any(Runtime::is_hostile) { "attacks" } else { "matrix" };
+        Self { name, runtimes: runtimes.iter().map(Runtime::short).collect(), rows }
     }
 
     /// Everything that failed: the runtime, the scenario, and why.
@@ -103,8 +102,10 @@ impl Matrix {
     /// A file with the table between its marks; without marks they come at its end.
     #[must_use]
     pub fn into_file(&self, file: &str) -> String {
-        let block = format!("{BEGIN}\n\n{}\n{END}", self.markdown());
-        let marks = file.find(BEGIN).and_then(|from| Some((from, file[from..].find(END)? + from + END.len())));
+        let begin = format!("<!-- {}: made by the kit, do not edit -->", self.name);
+        let end = format!("<!-- /{} -->", self.name);
+        let block = format!("{begin}\n\n{}\n{end}", self.markdown());
+        let marks = file.find(&begin).and_then(|from| Some((from, file[from..].find(&end)? + from + end.len())));
         match marks {
             Some((from, to)) => format!("{}{block}{}", &file[..from], &file[to..]),
             None => format!("{file}{block}\n"),
@@ -130,7 +131,7 @@ mod tests {
             ("edit".to_owned(), "it lands".to_owned(), vec![Cell::Pass, no()]),
             ("crash".to_owned(), "it fails".to_owned(), vec![Cell::Fail("why\nmore".into()), no()]),
         ];
-        Matrix { runtimes: vec!["native".into(), "patch".into()], rows }
+        Matrix { name: "matrix", runtimes: vec!["native".into(), "patch".into()], rows }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) struct Ask<'a> {
     /// Tables of settings, as TOML.
     pub(crate) tables: String,
     /// This program in the place of the agent's.
-    pub(crate) program: Option<PathBuf>,
+    pub(crate) program: Option<String>,
     /// Another prompt.
     pub(crate) prompt: Option<&'a str>,
     /// Interrupt it once this says so.
@@ -76,7 +76,7 @@ impl Product {
         let mut command = self.command(place);
         command.args(["run", "-o", "stream-json", "-m", &runtime.model]);
         let name = match (&ask.program, runtime.family) {
-            (Some(program), Family::Acp) => format!("acp:{}", program.display()),
+            (Some(program), Family::Acp) => format!("acp:{program}"),
             _ => runtime.name.clone(),
         };
         if self.runtimes {

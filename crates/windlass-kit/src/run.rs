@@ -9,7 +9,7 @@ use crate::locked;
 use crate::matrix::{Cell, Matrix};
 use crate::product::Product;
 use crate::runtime::Runtime;
-use crate::scenario::{SCENARIOS, Scenario, Stage};
+use crate::scenario::{ATTACKS, SCENARIOS, Scenario, Stage};
 
 /// What to try.
 pub struct Options {
@@ -19,6 +19,8 @@ pub struct Options {
     pub runtimes: Vec<Runtime>,
     /// Only these scenarios; all where it is empty.
     pub scenarios: Vec<String>,
+    /// What the hostile agent tries, in the place of what every runtime must pass.
+    pub attacks: bool,
     /// So many at a time.
     pub jobs: usize,
     /// The hostile agent.
@@ -42,7 +44,7 @@ pub struct Told<'a> {
 /// # Errors
 /// Where a scenario is named that there is not.
 pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matrix, String> {
-    let scenarios = chosen(&options.scenarios)?;
+    let scenarios = chosen(if options.attacks { ATTACKS } else { SCENARIOS }, &options.scenarios)?;
     let all: Vec<(usize, usize)> =
         (0..scenarios.len()).flat_map(|row| (0..options.runtimes.len()).map(move |column| (column, row))).collect();
     let cells: Mutex<Vec<((usize, usize), Cell)>> = Mutex::default();
@@ -67,14 +69,12 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matri
     Ok(Matrix::new(&options.runtimes, &scenarios, |column, row| cell(column, row).unwrap_or_else(lost)))
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
-    if names.is_empty() {
-        return Ok(SCENARIOS.iter().collect());
+/// Those of a table that are named, or all of it. A name of the other table is no mistake: its turn is another.
+fn chosen(table: &'static [Scenario], names: &[String]) -> Result<Vec<&'static Scenario>, String> {
+    let known = || SCENARIOS.iter().chain(ATTACKS).map(|scenario| scenario.name);
+    if let Some(name) = names.iter().find(|name| !known().any(|known| known == name.as_str())) {
+        return Err(format!("there is no scenario `{name}`; there are: {}", known().collect::<Vec<_>>().join(", ")));
     }
-    let find = |name: &String| {
-        let known = || SCENARIOS.iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
-        let found = SCENARIOS.iter().find(|scenario| scenario.name == name);
-        found.ok_or_else(|| format!("there is no scenario `{name}`; there are: {}", known()))
-    };
-    names.iter().map(find).collect()
+    let named = |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
+    Ok(table.iter().filter(named).collect())
 }

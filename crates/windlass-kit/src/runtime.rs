@@ -1,6 +1,7 @@
 //! The runtimes that can be certified: how each is named on the command line, and what the kit must know about it.
 
 use std::fmt;
+use std::path::Path;
 
 /// Who owns the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +22,22 @@ pub struct Runtime {
     /// The model it is asked to use, as `vendor/model`.
     pub model: String,
     pub(crate) family: Family,
+    pub(crate) hostile: bool,
 }
 
 impl Runtime {
-    /// Reads a name; `model` is in the place of the one that fits the runtime best.
+    /// Reads a name; `model` is in the place of the one that fits the runtime best. `fixture` is the kit's own honest
+    /// agent and `hostile` its other one, both of which are the program at `own`.
     ///
     /// # Errors
     /// Where there is no such runtime.
-    pub fn new(name: &str, model: Option<&str>) -> Result<Self, String> {
+    pub fn new(name: &str, model: Option<&str>, own: &Path) -> Result<Self, String> {
+        let fixture = format!("acp:{} honest", own.display());
+        let (name, hostile) = match name {
+            "fixture" => (fixture.as_str(), false),
+            "hostile" => (fixture.as_str(), true),
+            name => (name, false),
+        };
         let family = match name {
             "native" => Family::Native,
             "claude-code" => Family::ClaudeCode,
@@ -38,17 +47,24 @@ impl Runtime {
             name if name.starts_with("acp:") => Family::Acp,
             name => {
                 return Err(format!(
-                    "there is no runtime `{name}`; there are: native, claude-code, codex, acp:COMMAND, patch, completion"
+                    "there is no runtime `{name}`; there are: native, claude-code, codex, acp:COMMAND, patch, \
+                     completion, fixture, hostile"
                 ));
             }
         };
         let usual = if family == Family::Codex { "openai/gpt-5.5" } else { "anthropic/claude-sonnet-5-5" };
-        Ok(Self { name: name.to_owned(), model: model.unwrap_or(usual).to_owned(), family })
+        Ok(Self { name: name.to_owned(), model: model.unwrap_or(usual).to_owned(), family, hostile })
     }
 
     /// A program of others runs; the engine only holds it.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp)
+    }
+
+    /// It is there to be contained, not to work.
+    #[must_use]
+    pub fn is_hostile(&self) -> bool {
+        self.hostile
     }
 
     /// The model gets tools and works in steps.
@@ -59,9 +75,15 @@ impl Runtime {
     /// A short name for a column.
     #[must_use]
     pub fn short(&self) -> String {
+        if self.hostile {
+            return "hostile".to_owned();
+        }
         let Some(command) = self.name.strip_prefix("acp:") else { return self.name.clone() };
         let program = command.split_whitespace().next().unwrap_or(command);
-        format!("acp:{}", program.rsplit('/').next().unwrap_or(program))
+        match program.rsplit('/').next().unwrap_or(program) {
+            "windlass-hostile-agent" => "acp:fixture".to_owned(),
+            program => format!("acp:{program}"),
+        }
     }
 }
 

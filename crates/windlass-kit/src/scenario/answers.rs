@@ -6,7 +6,6 @@ use super::{Judged, Stage, Trial, ended, has, not_applicable, say, without_tools
 use crate::contract::{billed, untouched};
 use crate::holds;
 use crate::model::Move;
-use crate::place::Place;
 use crate::product::{Ask, Ran};
 
 /// The code of a command line that cannot be.
@@ -46,15 +45,10 @@ pub(crate) fn unusable_tool(stage: &Stage<'_>) -> Judged {
         return judged;
     }
     let call = |tool: &str| Move::Call { tool: tool.to_owned(), args: json!({}) };
-    let host_tool = |place: &Place| -> Result<String, String> {
-        let program = place.program("probe", "#!/bin/sh\necho the probe answers 7153\n")?;
-        Ok(format!(
-            "[tools.kit_probe]\ncommand = {}\ndescription = \"Answers with a number.\"\neffect = \"read\"\n",
-            json!([program])
-        ))
-    };
+    let tables = "[tools.kit_probe]\ncommand = [\"echo\", \"the probe answers 7153\"]\n\
+                  description = \"Answers with a number.\"\neffect = \"read\"\n";
     let trial = Trial::new(stage, |_| vec![call("kit_probe"), write("after.txt", "after\n"), say("Probed.")])?;
-    let ran = trial.run(&Ask { tables: host_tool(&trial.place)?, ..Ask::default() })?;
+    let ran = trial.run(&Ask { tables: tables.to_owned(), ..Ask::default() })?;
     // Where the runtime takes no tools of ours, that is said before anything is spent, and nothing else may happen.
     if !refused_before(&trial, &ran, "tool") {
         trial.judge(&ran, || {

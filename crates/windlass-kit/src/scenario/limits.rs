@@ -86,7 +86,7 @@ pub(crate) fn cancel(stage: &Stage<'_>) -> Judged {
     })
 }
 
-fn cancelled(ran: &Ran) -> Result<(), String> {
+pub(crate) fn cancelled(ran: &Ran) -> Result<(), String> {
     ended(ran, "cancelled", 130)?;
     let at = ran.end()["at"].as_str().unwrap_or_default();
     let told = ran.child.interrupted.map(|(_, at)| at).ok_or("it ended before it was interrupted")?;

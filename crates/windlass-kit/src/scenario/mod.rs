@@ -8,6 +8,8 @@ mod hostile;
 mod limits;
 mod walls;
 
+pub use hostile::ATTACKS;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -75,7 +77,6 @@ pub const SCENARIOS: &[Scenario] = &[
         "no socket of the machine is reached, and the vendor only through the meter",
         walls::connect_out,
     ),
-    scenario("hostile", "an agent that tries everything is contained and reported", hostile::all),
 ];
 
 /// A place, and a vendor that plays a script.
@@ -106,9 +107,8 @@ impl<'a> Trial<'a> {
     pub(crate) fn judge(&self, ran: &Ran, wants: impl FnOnce() -> Result<(), String>) -> Judged {
         let offered = self.server.seen().into_iter().find_map(|seen| seen.unmapped);
         let mapped = offered.map_or(Ok(()), Err);
-        let held = wants()
-            .and_then(|()| contract::check(ran, self.stage.runtime, &self.place, &self.server))
-            .and_then(|()| mapped);
+        let contract = || contract::check(ran, self.stage.runtime, &self.place, &self.server);
+        let held = mapped.and_then(|()| wants()).and_then(|()| contract());
         held.map(|()| Cell::Pass).map_err(|why| self.told(&why, ran))
     }
 
