@@ -20,6 +20,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-tools", &["windlass-core", "windlass-host", "windlass-shell"]),
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
+    // Agents that are not ours, inside the envelope; engine | runtimes keeps process supervision out of the loop. Its
+    // tests run whole sessions on the engine's fakes.
+    ("windlass-runtimes", &["windlass-core", "windlass-host", "windlass-providers", "windlass-engine"]),
     // Makes traces of events; what it sends leaves through a port that the binary fills.
     ("windlass-telemetry", &["windlass-core"]),
     // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
@@ -36,6 +39,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-engine",
             "windlass-host",
             "windlass-providers",
+            "windlass-runtimes",
             "windlass-sandbox",
             "windlass-shell",
             "windlass-telemetry",
@@ -75,6 +79,7 @@ const MUST_BAN: &[(&str, &[&str])] = &[
         ],
     ),
     ("windlass-tools", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
+    ("windlass-runtimes", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-shell", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-validators", &["std::fs::read", "std::process::Command::new", "std::env::var"]),

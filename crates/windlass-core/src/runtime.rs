@@ -1,6 +1,12 @@
 //! The port to an agent loop, ours or foreign, and what a run may demand of it.
 //! A runtime that cannot do the job fails here, by name, before the first token.
 
+mod features;
+mod work;
+
+pub use self::features::{Feature, Features};
+pub use self::work::{Needs, RunMode, Work};
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +25,7 @@ use crate::outcome::{FailReason, RefusalCategory};
 use crate::provider::ProviderError;
 use crate::store::StoreError;
 use crate::tool::{ToolSet, Toolbox};
-use crate::workspace::{Files, Processes};
+use crate::workspace::{Files, Processes, Terms};
 use crate::{BoxFuture, CancellationToken};
 
 /// Owns an agent loop.
@@ -36,6 +42,16 @@ pub trait Runtime: Send + Sync {
     }
     /// What it can do. A claim that is not kept is a defect.
     fn capabilities(&self) -> Capabilities;
+    /// How it can be held and steered, beside that.
+    fn features(&self) -> Features {
+        Features::NONE
+    }
+    /// Says in the terms of a run what is different with it: how its spending is known, how its calls are judged.
+    fn terms(&self, _terms: &mut Terms) {}
+    /// Whether it says itself that a try began, because it then knows the foreign agent's session.
+    fn begins_itself(&self) -> bool {
+        false
+    }
     /// One iteration. Facts go through the job's outlet; the answer says why it ended.
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>>;
     /// Makes room in the messages between two runs; false when nothing was to be gained. A runtime that has no model to
@@ -75,6 +91,8 @@ pub struct Job<'a> {
     pub iteration: u32,
     /// Calls of the last message that were asked for and never settled: the try goes on with them.
     pub pending: Vec<ToolCall>,
+    /// The foreign agent's session that this session was last with, as it was said when that try began.
+    pub foreign_session: Option<String>,
     /// Facts out, questions out.
     pub outlet: &'a dyn Outlet,
     /// Our tools, judged and logged.
@@ -120,6 +138,11 @@ pub trait Account: Send + Sync {
     fn exceeded(&self) -> Option<Limit>;
     /// Reserves a model call; see [`crate::budget::Budget::admit`].
     fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit>;
+    /// Reserves a model call beside others that are under way, until it is given up. The limits of steps and time are
+    /// looked at, too.
+    fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit>;
+    /// Gives up what was reserved: the call was settled, or not sent.
+    fn release(&self, hold: Hold);
     /// Books a model call and says so in the log.
     fn settle<'a>(
         &'a self,
@@ -128,6 +151,15 @@ pub trait Account: Send + Sync {
         estimated: bool,
         model: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
+}
+
+/// A reserved model call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Tells it from others.
+    pub id: u64,
+    /// How many output tokens it may produce.
+    pub output: u64,
 }
 
 /// Why one iteration ended. Expected ends are values, not errors.
@@ -280,12 +312,16 @@ impl Capabilities {
     }
 
     /// Fails with everything a person needs to choose differently.
-    pub fn require(self, runtime: &str, work: &str, needed: Self) -> Result<(), Unmet> {
-        let missing = Self(needed.0 & !self.0);
+    pub fn require(self, runtime: &str, work: Work) -> Result<(), Unmet> {
+        let needs = work.needs();
+        let mut missing = Self(needs.all.0 & !self.0);
+        if needs.one_of.0 & self.0 == 0 {
+            missing.0 |= needs.one_of.0;
+        }
         if missing.0 == 0 {
             return Ok(());
         }
-        Err(Unmet { runtime: runtime.to_owned(), work: work.to_owned(), needed, offered: self, missing })
+        Err(Unmet { runtime: runtime.to_owned(), work, needs, offered: self, missing })
     }
 }
 
@@ -307,55 +343,20 @@ impl fmt::Display for Capabilities {
 /// A runtime that cannot do the work it was chosen for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the runtime `{runtime}` cannot do this work ({work})\n  required:  {needed}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime or a model that has it, or a kind of work that needs less"
+    "the runtime `{runtime}` cannot do this work ({})\n  required:  {needs}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime or a model that has it (`windlass runtimes` lists them), or a kind of work that needs less (`--fallback` steps down by itself)",
+    work.word()
 )]
 pub struct Unmet {
     /// Who.
     pub runtime: String,
     /// What for.
-    pub work: String,
+    pub work: Work,
     /// All that is needed.
-    pub needed: Capabilities,
+    pub needs: Needs,
     /// All that is offered.
     pub offered: Capabilities,
     /// The difference.
     pub missing: Capabilities,
-}
-
-/// What kind of work a run is (spec 4.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RunMode {
-    /// Edits and runs commands.
-    #[default]
-    Full,
-    /// Proposes a patch that the engine applies.
-    Patch,
-    /// Looks and answers.
-    Analysis,
-}
-
-impl RunMode {
-    /// What it demands of a runtime.
-    #[must_use]
-    pub fn needs(self) -> Capabilities {
-        use Capability as C;
-        match self {
-            Self::Full => Capabilities::of([C::NativeToolLoop, C::FilesystemEdit, C::Shell]),
-            Self::Patch => Capabilities::of([C::TextCompletion, C::StructuredOutput]),
-            Self::Analysis => Capabilities::of([C::TextCompletion]),
-        }
-    }
-
-    /// In words.
-    #[must_use]
-    pub fn work(self) -> &'static str {
-        match self {
-            Self::Full => "full coder",
-            Self::Patch => "patch coder",
-            Self::Analysis => "text QA, analysis",
-        }
-    }
 }
 
 #[cfg(test)]
@@ -365,14 +366,28 @@ mod tests {
     #[test]
     fn the_error_names_required_available_missing_and_what_to_do() {
         let offered = Capabilities::of([Capability::TextCompletion, Capability::Shell]);
-        let text = offered.require("toy", RunMode::Full.work(), RunMode::Full.needs()).map_err(|err| err.to_string());
+        let text = offered.require("toy", Work::FullCoder).map_err(|err| err.to_string());
         let golden = "the runtime `toy` cannot do this work (full coder)\n  \
              required:  native_tool_loop, filesystem_edit, shell\n  \
              available: text_completion, shell\n  \
              missing:   native_tool_loop, filesystem_edit\n  \
-             what to do: choose a runtime or a model that has it, or a kind of work that needs less";
+             what to do: choose a runtime or a model that has it (`windlass runtimes` lists them), or a kind of work \
+             that needs less (`--fallback` steps down by itself)";
         assert_eq!(text, Err(golden.to_owned()));
-        assert_eq!(Capabilities::of(Capability::ALL).require("toy", "x", RunMode::Full.needs()), Ok(()));
+        for work in Work::ALL {
+            assert_eq!(Capabilities::of(Capability::ALL).require("toy", work), Ok(()));
+        }
+    }
+
+    #[test]
+    fn of_alternatives_one_is_enough_and_none_names_all() {
+        let shell = Capabilities::of([Capability::Shell]);
+        let unmet = shell.require("toy", Work::EndToEnd).map_err(|err| err.to_string());
+        let text = unmet.err().unwrap_or_default();
+        assert!(text.contains("required:  shell, and function_tools or mcp"), "{text}");
+        assert!(text.contains("missing:   function_tools, mcp"), "{text}");
+        let with = Capabilities::of([Capability::Shell, Capability::Mcp]);
+        assert_eq!(with.require("toy", Work::EndToEnd), Ok(()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ask::{Answer, Question};
-use crate::message::{ArtifactRef, ErrorCategory};
+use crate::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
 use crate::shell::Script;
 use crate::store::StoreError;
 use crate::turn::{Planned, Settled};
@@ -377,6 +377,58 @@ pub trait Toolbox: Send + Sync {
     fn tools(&self) -> &ToolSet;
     /// Judges, logs and runs the calls of one step; exactly one result for each, in call order.
     fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>>;
+    /// Judges a call that a foreign agent asks to run itself, and asks a person where that is needed. What may run is
+    /// logged as begun, what may not is logged with its result; either way the answer is final.
+    fn admit(&self, _call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
+        let text = "calls of foreign agents are not judged here".to_owned();
+        Box::pin(std::future::ready(Ok(Admitted::No { category: ErrorCategory::Blocked, text })))
+    }
+    /// Logs that a foreign agent runs a call that it did not ask about; the sandbox holds it. One that was admitted is
+    /// known already.
+    fn observed(&self, _call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Logs what a foreign agent says came of a call. One that has its result keeps it.
+    fn reported(&self, _result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A call that a foreign agent wants to run, and what of ours it amounts to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForeignCall {
+    /// In its own words.
+    pub call: ToolCall,
+    /// Calls of our tools that do the same: the strictest verdict on them counts, with the same rules, modes and floor.
+    pub like: Vec<Like>,
+    /// The worst it can do, where nothing of ours is like it.
+    pub effect: Effect,
+}
+
+/// A call of a tool of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Like {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub args: Value,
+}
+
+/// What a foreign agent is told of a call it asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted {
+    /// It may run.
+    Yes {
+        /// Under this rule.
+        rule: String,
+    },
+    /// It may not.
+    No {
+        /// Why, to match on.
+        category: ErrorCategory,
+        /// Why, for the model.
+        text: String,
+    },
 }
 
 /// The names other systems use for our tools; accepted in rules and imports (spec 4.5).

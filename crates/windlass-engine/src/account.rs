@@ -8,7 +8,7 @@ use windlass_core::BoxFuture;
 use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
-use windlass_core::runtime::{Account, Outlet};
+use windlass_core::runtime::{Account, Hold, Outlet};
 use windlass_core::store::StoreError;
 
 /// The books of one run.
@@ -27,6 +27,9 @@ struct State {
     waited: Duration,
     waiting_since: Option<Duration>,
     time_warned: bool,
+    /// Calls that are under way, at what they may come to.
+    held: Vec<(u64, Spent)>,
+    holds: u64,
 }
 
 impl Books {
@@ -119,6 +122,27 @@ impl Account for OpenAccount<'_> {
 
     fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit> {
         self.books.budget.admit(&self.books.spent(), input, want, price)
+    }
+
+    fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit> {
+        let elapsed = self.books.elapsed();
+        let mut state = self.books.lock();
+        let mut spent = state.spent;
+        state.held.iter().for_each(|(_, held)| spent.add(held));
+        if let Some(limit) = self.books.budget.exceeded(&spent, elapsed) {
+            return Err(limit);
+        }
+        let output = self.books.budget.admit(&spent, input, want, price)?;
+        let mut held = Spent { steps: 1, ..Spent::default() };
+        held.settle(Usage { input, output, ..Usage::default() }, price, false);
+        state.holds += 1;
+        let id = state.holds;
+        state.held.push((id, held));
+        Ok(Hold { id, output })
+    }
+
+    fn release(&self, hold: Hold) {
+        self.books.lock().held.retain(|(id, _)| *id != hold.id);
     }
 
     fn settle<'a>(

@@ -12,7 +12,7 @@ use windlass_core::history::History;
 use windlass_core::id::TraceId;
 use windlass_core::message::Role;
 use windlass_core::provider::{Chunk, ProviderError};
-use windlass_core::runtime::{Capabilities, Job, MakeRoom, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{Capabilities, Hold, Job, MakeRoom, Runtime, RuntimeError, Stop};
 use windlass_core::{BoxFuture, BoxStream};
 
 use super::*;
@@ -95,6 +95,10 @@ impl Account for Desk {
     fn admit(&self, _: u64, want: u64, _: Option<Price>) -> Result<u64, Limit> {
         Ok(want)
     }
+    fn hold(&self, _: u64, want: u64, _: Option<Price>) -> Result<Hold, Limit> {
+        Ok(Hold { id: 0, output: want })
+    }
+    fn release(&self, _: Hold) {}
     fn settle<'a>(&'a self, _: Usage, _: Option<Price>, _: bool, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async { Ok(()) })
     }

@@ -1,0 +1,501 @@
+//! One agent that is not ours as a runtime: its place is opened, its model endpoint served, the contract told, and its
+//! adapter speaks with it, until it is done, a limit is reached or somebody ends it. What an adapter knows is its
+//! protocol; everything that holds an agent is here, once for all of them.
+
+mod visit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_core::budget::{Limit, Price, Usage};
+use windlass_core::clock::Clock;
+use windlass_core::enclosure::Enclosure;
+use windlass_core::event::EventKind;
+use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolResult};
+use windlass_core::outcome::{FailReason, RefusalCategory};
+use windlass_core::provider::ProviderError;
+use windlass_core::runtime::{Account, Capabilities, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop};
+use windlass_core::store::StoreError;
+use windlass_core::workspace::Terms;
+use windlass_core::{BoxFuture, CancellationToken};
+
+use crate::contract::{CONTRACT, GO_ON, asks_for_leave};
+
+pub use self::visit::{ModelAccess, Reported, Visit};
+
+/// How long an agent may take to end after its protocol told it to; then it is killed.
+pub const CANCEL_GRACE: Duration = Duration::from_millis(500);
+/// How often an answer that does not fit its schema goes back.
+const MAX_REPAIRS: u32 = 2;
+/// How often a person may say something more before the try ends all the same.
+const MAX_STEERED: u32 = 50;
+/// Characters of an earlier conversation that an agent is told which does not remember it.
+const MAX_DIGEST: usize = 20_000;
+
+/// A protocol that foreign agents speak.
+pub trait Adapter: Send + Sync {
+    /// The runtime's name, as people type it.
+    fn name(&self) -> &str;
+    /// The model it is told to use, where that is known.
+    fn model(&self) -> Option<&str>;
+    /// What the agent can do.
+    fn capabilities(&self) -> Capabilities;
+    /// How it can be held and steered.
+    fn features(&self) -> Features;
+    /// Says something to the agent and follows it to the end of its answer. The first time the program is started, and
+    /// goes on with the conversation `visit.resume` names where there is one; later the adapter may keep it running in
+    /// the visit, or start it again and go on.
+    ///
+    /// When `visit.cancel` is cancelled the agent is told in its protocol and gets [`CANCEL_GRACE`]; whatever it started
+    /// must be gone when this returns or is dropped.
+    fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>>;
+}
+
+/// How one turn of a conversation ended, as the agent says. Nothing of it is believed before the files were looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Its last words.
+    pub text: String,
+    /// The answer in the schema that was asked for, where the agent's protocol has a place for it.
+    pub output: Option<Value>,
+    /// Why it ended.
+    pub end: End,
+}
+
+/// Why a turn ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// It says it is done.
+    Done,
+    /// Its model declined.
+    Refused(String),
+    /// Its model could not be had, as it says.
+    Provider(ProviderError),
+    /// It ran into a limit of its own.
+    OwnLimit(String),
+    /// It broke off: a crash, an exit without an answer, words that are no protocol. In a sentence, with what it said
+    /// last on standard error.
+    Broken(String),
+    /// It was told to end.
+    Cancelled,
+}
+
+/// Where the model traffic of a run goes, and who counts it.
+pub trait Endpoint: Send + Sync {
+    /// What the agent has to show there; it opens nothing else.
+    fn key(&self) -> String;
+    /// Serves connections of the place until a call was refused because of a limit, or the model cannot be had. The
+    /// refusal has reached the agent by then.
+    fn serve<'a>(&'a self, place: &'a dyn Enclosure, ledger: Ledger<'a>) -> BoxFuture<'a, Result<Trip, StoreError>>;
+    /// What went through since it was last asked.
+    fn take_usage(&self) -> Usage;
+}
+
+/// Where model calls are booked.
+#[derive(Clone, Copy)]
+pub struct Ledger<'a> {
+    /// What may be spent.
+    pub account: &'a dyn Account,
+    /// Where warnings and waits are said.
+    pub outlet: &'a dyn Outlet,
+}
+
+/// Why no further model call is served.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Trip {
+    /// The next call would cross this limit.
+    OverBudget(Limit),
+    /// The model cannot be had.
+    Provider(ProviderError),
+}
+
+/// How it is known what an agent spends (decision 9).
+#[derive(Clone)]
+pub enum Metering {
+    /// Its model traffic goes through us.
+    Wire(Arc<dyn Endpoint>),
+    /// It says so itself, and a person accepted that. The price counts where it gives none.
+    Reported {
+        /// The price of its model.
+        price: Option<Price>,
+    },
+    /// It is not known, and nothing is limited.
+    None,
+}
+
+impl Metering {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Wire(_) => "wire",
+            Self::Reported { .. } => "reported",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Looks whether an answer fits the schema that was asked for.
+pub type OutputCheck = Arc<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
+
+/// An answer that has to fit a schema.
+#[derive(Clone)]
+pub struct WantedOutput {
+    /// The schema.
+    pub schema: Value,
+    /// Whether an answer fits it.
+    pub check: OutputCheck,
+}
+
+/// A foreign agent under the contract.
+pub struct ForeignRuntime {
+    adapter: Box<dyn Adapter>,
+    metering: Metering,
+    clock: Arc<dyn Clock>,
+    output: Option<WantedOutput>,
+    /// What it is told behind the contract: a profile, what the project says that it does not read itself.
+    instructions: String,
+}
+
+impl ForeignRuntime {
+    /// An agent, and how it is known what it spends.
+    #[must_use]
+    pub fn new(adapter: Box<dyn Adapter>, metering: Metering, clock: Arc<dyn Clock>) -> Self {
+        Self { adapter, metering, clock, output: None, instructions: String::new() }
+    }
+
+    /// The same, with an answer that has to fit a schema.
+    #[must_use]
+    pub fn answering(mut self, output: Option<WantedOutput>) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// The same, with further words behind the contract.
+    #[must_use]
+    pub fn instructed(mut self, instructions: String) -> Self {
+        self.instructions = instructions;
+        self
+    }
+
+    async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
+        let place = match job.processes.enclose().await {
+            Ok(place) => place,
+            Err(err) => return Ok(Stop::Failed { reason: FailReason::Isolation, detail: err.0 }),
+        };
+        let model = match (&self.metering, place.endpoint()) {
+            (Metering::Wire(endpoint), Some(port)) => {
+                ModelAccess::Metered { url: format!("http://127.0.0.1:{port}"), key: endpoint.key() }
+            }
+            (Metering::Wire(_), None) => return Ok(no_namespace()),
+            (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
+        };
+        let cancel = job.cancel.child_token();
+        let (name, clock) = (self.adapter.name(), self.clock.as_ref());
+        let visit = Visit::new(job, place.as_ref(), name, model, self.output.as_ref(), cancel.clone(), clock);
+        let stop = match &self.metering {
+            Metering::Wire(endpoint) => {
+                let ledger = Ledger { account: job.account, outlet: job.outlet };
+                self.under_meter(&visit, endpoint.serve(place.as_ref(), ledger), &cancel).await?
+            }
+            Metering::Reported { .. } | Metering::None => self.talk(&visit).await?,
+        };
+        visit.close_open_calls("the agent ended before it said what came of it").await?;
+        for host in place.take_refused() {
+            let rule = "sandbox: network".to_owned();
+            job.outlet.emit(EventKind::ConnectionRefused { host, rule }).await?;
+        }
+        self.reconcile(&visit).await?;
+        Ok(stop)
+    }
+
+    /// Lets the agent work as long as its model may be asked.
+    async fn under_meter(
+        &self,
+        visit: &Visit<'_>,
+        serving: BoxFuture<'_, Result<Trip, StoreError>>,
+        cancel: &CancellationToken,
+    ) -> Result<Stop, RuntimeError> {
+        let mut talking = std::pin::pin!(self.talk(visit));
+        let trip = tokio::select! {
+            biased;
+            stop = &mut talking => return stop,
+            trip = serving => trip?,
+        };
+        // It knows by the refusal. Whatever it makes of it, this is how the try ends.
+        cancel.cancel();
+        tokio::select! {
+            biased;
+            _ = &mut talking => {}
+            () = self.clock.sleep(CANCEL_GRACE * 2) => {}
+        }
+        Ok(match trip {
+            Trip::OverBudget(limit) => Stop::OverBudget { limit },
+            Trip::Provider(err) => Stop::Provider(err),
+        })
+    }
+
+    async fn talk(&self, visit: &Visit<'_>) -> Result<Stop, RuntimeError> {
+        let job = visit.job;
+        let mut say = self.opening(visit).await?;
+        let (mut repairs, mut told_to_go_on) = (0, false);
+        for _ in 0..MAX_STEERED {
+            let answer = self.adapter.converse(visit, &say).await?;
+            self.book_reported(visit).await?;
+            match answer.end {
+                _ if visit.cancel.is_cancelled() => return Ok(Stop::Cancelled),
+                End::Cancelled => return Ok(Stop::Cancelled),
+                End::Refused(detail) => return Ok(Stop::Refused { category: RefusalCategory::Safety, detail }),
+                End::Provider(err) => return Ok(Stop::Provider(err)),
+                End::OwnLimit(detail) => {
+                    let detail = format!("{} stopped at a limit of its own: {detail}", self.adapter.name());
+                    return Ok(Stop::Failed { reason: FailReason::Runtime, detail });
+                }
+                End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
+                End::Done => {}
+            }
+            if let Some(limit) = self.reported_limit(job) {
+                return Ok(Stop::OverBudget { limit });
+            }
+            if job.outlet.steer().await? {
+                say = last_words(job.outlet);
+                continue;
+            }
+            match self.checked_output(answer.output, &answer.text) {
+                Ok(Some(output)) => return Ok(Stop::Answered { output }),
+                Ok(None) => {}
+                Err(why) if repairs < MAX_REPAIRS => {
+                    repairs += 1;
+                    say = format!(
+                        "Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON \
+                         value that does, and nothing around it."
+                    );
+                    continue;
+                }
+                Err(why) => {
+                    let detail = format!("after {} tries the answer still does not fit the schema: {why}", repairs + 1);
+                    return Ok(Stop::Failed { reason: FailReason::StructuredOutput, detail });
+                }
+            }
+            if visit.did_something() || !asks_for_leave(&answer.text) {
+                return Ok(Stop::Done);
+            }
+            if told_to_go_on {
+                let detail = format!(
+                    "{} asked for confirmation twice instead of doing the work: {}",
+                    self.adapter.name(),
+                    end_of(&answer.text)
+                );
+                return Ok(Stop::Refused { category: RefusalCategory::Capability, detail });
+            }
+            told_to_go_on = true;
+            GO_ON.clone_into(&mut say);
+            job.outlet.emit(EventKind::Said { message: Message::internal(GO_ON) }).await?;
+        }
+        let detail = "too much was said to the agent in one try; say the rest in a new prompt".to_owned();
+        Ok(Stop::Failed { reason: FailReason::Runtime, detail })
+    }
+
+    /// What the agent is told first: the contract, what it cannot know, and the prompt.
+    async fn opening(&self, visit: &Visit<'_>) -> Result<String, RuntimeError> {
+        let job = visit.job;
+        let prompt = job.prompt.text();
+        if job.prompt.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
+            let text = format!("pictures are not passed on to {}; name the file in words instead", self.adapter.name());
+            job.outlet.emit(EventKind::Warned { code: "not_passed_on".into(), text }).await?;
+        }
+        if !job.pending.is_empty() {
+            return self.going_on(visit).await;
+        }
+        let mut text = String::new();
+        if visit.resume.is_none() {
+            text.push_str(CONTRACT);
+            text.push_str("\n\n");
+            if !self.instructions.is_empty() {
+                text.push_str(&self.instructions);
+                text.push_str("\n\n");
+            }
+            let digest = digest(job.outlet);
+            if !digest.is_empty() {
+                text.push_str(&format!("What was said and done before, shortened:\n{digest}\n\n"));
+            }
+            text.push_str("The task:\n");
+        }
+        if let Some(wanted) = &self.output {
+            text.push_str(&prompt);
+            text.push_str(&format!(
+                "\n\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON \
+                 Schema:\n{}",
+                wanted.schema
+            ));
+        } else {
+            text.push_str(&prompt);
+        }
+        Ok(text)
+    }
+
+    /// What an agent is told that was stopped while a person was asked about its call. The call that it makes again is
+    /// answered as the person said; see the toolbox.
+    async fn going_on(&self, visit: &Visit<'_>) -> Result<String, RuntimeError> {
+        let mut text = String::from(
+            "You were stopped while a person was asked about a call of yours; now they have answered. Make the call \
+             again where you still need it, then go on with the task:\n",
+        );
+        for call in &visit.job.pending {
+            let args = call.args.to_string();
+            text.push_str(&format!("- {} {}\n", call.name, clip(&args, 500)));
+            let why = "the agent was stopped while a person was asked, and makes the call again";
+            visit.job.toolbox.reported(ToolResult::failed(call, ErrorCategory::Interrupted, why)).await?;
+        }
+        if visit.resume.is_none() {
+            text = format!("{CONTRACT}\n\nThe task:\n{}\n\n{text}", visit.job.prompt.text());
+        }
+        Ok(text)
+    }
+
+    /// The answer in its schema, where one was asked for.
+    fn checked_output(&self, output: Option<Value>, text: &str) -> Result<Option<Value>, String> {
+        let Some(wanted) = &self.output else { return Ok(None) };
+        let value = match output {
+            Some(value) => value,
+            None => serde_json::from_str(unfenced(text)).map_err(|err| format!("it is not JSON ({err})"))?,
+        };
+        (wanted.check)(&value)?;
+        Ok(Some(value))
+    }
+
+    /// Books what the agent says it spent, where nobody else counts.
+    async fn book_reported(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
+        let Metering::Reported { price } = &self.metering else { return Ok(()) };
+        let reported = visit.take_unbooked();
+        if reported.usage == Usage::default() {
+            return Ok(());
+        }
+        let model = reported.model.as_deref().or(self.adapter.model()).unwrap_or("unknown");
+        visit.job.account.settle(reported.usage, *price, false, model).await?;
+        Ok(())
+    }
+
+    fn reported_limit(&self, job: &Job<'_>) -> Option<Limit> {
+        match self.metering {
+            Metering::Reported { .. } => job.account.exceeded(),
+            Metering::Wire(_) | Metering::None => None,
+        }
+    }
+
+    /// Says so when the agent's own numbers are far from what went through us.
+    async fn reconcile(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
+        let Metering::Wire(endpoint) = &self.metering else { return Ok(()) };
+        let counted = endpoint.take_usage();
+        let Some(reported) = visit.reported() else { return Ok(()) };
+        let sum = |usage: &Usage| usage.total_input().saturating_add(usage.output);
+        let (ours, theirs) = (sum(&counted), sum(&reported.usage));
+        if ours.abs_diff(theirs) <= (ours / 20).max(1_000) {
+            return Ok(());
+        }
+        let text =
+            format!("{} reports {theirs} tokens; {ours} went through the meter, and those count", self.adapter.name());
+        visit.job.outlet.emit(EventKind::Warned { code: "usage_differs".into(), text }).await?;
+        Ok(())
+    }
+}
+
+impl Runtime for ForeignRuntime {
+    fn name(&self) -> &str {
+        self.adapter.name()
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.adapter.model()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.adapter.capabilities()
+    }
+
+    fn features(&self) -> Features {
+        self.adapter.features()
+    }
+
+    fn terms(&self, terms: &mut Terms) {
+        self.metering.word().clone_into(&mut terms.metering);
+        let asks = self.features().has(Feature::ToolApproval);
+        (if asks { "per_call" } else { "sandbox_only" }).clone_into(&mut terms.gate);
+    }
+
+    fn begins_itself(&self) -> bool {
+        true
+    }
+
+    fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
+        Box::pin(async move { self.one_try(&job).await })
+    }
+}
+
+fn no_namespace() -> Stop {
+    let detail =
+        "what the agent sends to its model can only be counted where its network is its own, and this run has \
+        the machine's; leave the network off or allow hosts by name, or give up counting with `--metering reported`"
+            .to_owned();
+    Stop::Failed { reason: FailReason::Isolation, detail }
+}
+
+/// What an agent is told that should have gone on with a conversation and does not know it any more.
+#[must_use]
+pub fn told_anew(visit: &Visit<'_>, say: &str) -> String {
+    let digest = digest(visit.job.outlet);
+    let before =
+        if digest.is_empty() { digest } else { format!("What was said and done before, shortened:\n{digest}\n\n") };
+    format!("{CONTRACT}\n\n{before}The task:\n{say}")
+}
+
+/// What the person said last.
+fn last_words(outlet: &dyn Outlet) -> String {
+    let history = outlet.history();
+    let last = history.iter().rev().find(|entry| entry.role == Role::User);
+    last.map(|entry| entry.text()).unwrap_or_default()
+}
+
+/// The conversation so far without the prompt that is to be said now, its end first to be kept.
+fn digest(outlet: &dyn Outlet) -> String {
+    let history = outlet.history();
+    let mut parts: Vec<String> = Vec::new();
+    let mut room = MAX_DIGEST;
+    for entry in history.iter().rev().skip(1) {
+        let who = match entry.role {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => continue,
+        };
+        let text = entry.text();
+        if text.trim().is_empty() {
+            continue;
+        }
+        let line = format!("[{who}] {}", clip(text.trim(), 4_000));
+        if line.len() > room {
+            break;
+        }
+        room -= line.len();
+        parts.push(line);
+    }
+    parts.reverse();
+    parts.join("\n")
+}
+
+/// JSON without the fence that models like to put around it.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let Some(inner) = text.strip_prefix("```").and_then(|text| text.strip_suffix("```")) else { return text };
+    inner.strip_prefix("json").unwrap_or(inner).trim()
+}
+
+fn end_of(text: &str) -> &str {
+    let text = text.trim();
+    &text[text.floor_char_boundary(text.len().saturating_sub(300))..]
+}
+
+fn clip(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(most)])
+}

@@ -1,0 +1,17 @@
+//! Agents that are not ours, under the same contract as ours.
+//!
+//! A tour, in the order of one try: [`agent`] opens the agent's place and its model endpoint, tells it the contract
+//! ([`contract`]) and lets its adapter speak with it over [`lines`]; what it wants to do is judged by our gate, what it
+//! spends is counted where it leaves, and what it says about either is compared and never believed.
+//!
+//! Nothing here opens a file or starts a program: everything goes through the ports of the job.
+
+pub mod agent;
+pub mod claude_code;
+pub mod contract;
+pub mod lines;
+pub mod peer;
+
+mod given;
+mod offered;
+mod status;

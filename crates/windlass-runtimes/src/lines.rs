@@ -1,0 +1,162 @@
+//! Lines in and out of an agent: one JSON value a line, with a bound on each. What is longer or no JSON is counted and
+//! passed over, because agents print other things, too.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The longest line that is read: pictures and whole files come in one.
+pub const MAX_LINE: usize = 16 << 20;
+/// Bytes read at once.
+const PIECE: usize = 64 << 10;
+
+/// Reads lines.
+pub struct Lines<R> {
+    from: R,
+    buffer: Vec<u8>,
+    /// Where the first byte is that was not given yet, and up to where a line's end was looked for.
+    start: usize,
+    seen: usize,
+    /// The rest of a line that was too long is being passed over.
+    skipping: bool,
+    /// Lines that were too long.
+    pub too_long: u64,
+    /// Lines that are no JSON.
+    pub not_json: u64,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// Lines of this stream.
+    pub fn new(from: R) -> Self {
+        Self { from, buffer: Vec::new(), start: 0, seen: 0, skipping: false, too_long: 0, not_json: 0 }
+    }
+
+    /// The next JSON value; `None` at the end. May be dropped while it waits: nothing is lost.
+    pub async fn next(&mut self) -> std::io::Result<Option<Value>> {
+        loop {
+            let Some(line) = self.line().await? else { return Ok(None) };
+            if line.is_empty() {
+                continue;
+            }
+            match serde_json::from_slice(&line) {
+                Ok(value) => return Ok(Some(value)),
+                Err(_) => self.not_json += 1,
+            }
+        }
+    }
+
+    /// The next line without its end, and without white space around it; `None` at the end.
+    pub async fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(at) = self.buffer[self.seen..].iter().position(|byte| *byte == b'\n') {
+                let end = self.seen + at;
+                let line = self.buffer[self.start..end].trim_ascii().to_vec();
+                (self.start, self.seen) = (end + 1, end + 1);
+                if std::mem::take(&mut self.skipping) {
+                    continue;
+                }
+                return Ok(Some(line));
+            }
+            self.seen = self.buffer.len();
+            if self.seen - self.start > MAX_LINE {
+                self.too_long += u64::from(!std::mem::replace(&mut self.skipping, true));
+            }
+            if self.skipping {
+                self.start = self.seen;
+            }
+            self.buffer.drain(..self.start);
+            (self.seen, self.start) = (self.seen - self.start, 0);
+            self.buffer.reserve(PIECE);
+            if self.from.read_buf(&mut self.buffer).await? == 0 {
+                let rest = std::mem::take(&mut self.buffer).trim_ascii().to_vec();
+                (self.start, self.seen) = (0, 0);
+                let whole = !std::mem::take(&mut self.skipping) && !rest.is_empty();
+                return Ok(whole.then_some(rest));
+            }
+        }
+    }
+}
+
+/// Writes one JSON value as a line.
+pub async fn write_line<W: AsyncWrite + Unpin + ?Sized>(to: &mut W, value: &Value) -> std::io::Result<()> {
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    to.write_all(&line).await?;
+    to.flush().await
+}
+
+/// The end of what was said, however much that was.
+#[derive(Debug, Default)]
+pub struct Tail {
+    kept: VecDeque<u8>,
+}
+
+impl Tail {
+    /// Bytes that are kept.
+    const MOST: usize = 8 << 10;
+
+    /// Takes the next bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.kept.extend(&bytes[bytes.len().saturating_sub(Self::MOST)..]);
+        let over = self.kept.len().saturating_sub(Self::MOST);
+        self.kept.drain(..over);
+    }
+
+    /// As text, without what would steer a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let bytes: Vec<u8> = self.kept.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        text.chars().filter(|c| *c == '\n' || !c.is_control()).collect::<String>().trim().to_owned()
+    }
+
+    /// Reads a stream to its end and keeps the end of it.
+    pub async fn follow(&mut self, mut from: impl AsyncRead + Unpin) {
+        let mut piece = vec![0; PIECE];
+        while let Ok(n) = from.read(&mut piece).await {
+            if n == 0 {
+                return;
+            }
+            self.push(&piece[..n]);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &[u8], values: &[&str], (too_long, not_json): (u64, u64)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut lines = Lines::new(text);
+            let mut seen = Vec::new();
+            while let Some(value) = lines.next().await.unwrap() {
+                seen.push(value.to_string());
+            }
+            assert_eq!(seen, values);
+            assert_eq!((lines.too_long, lines.not_json), (too_long, not_json));
+        });
+    }
+
+    #[test]
+    fn one_value_a_line_and_other_lines_are_counted() {
+        check(b"{\"a\":1}\r\n\n  [2]\nhello\n3", &["{\"a\":1}", "[2]", "3"], (0, 1));
+        check(b"\xff\xfe\n1\n", &["1"], (0, 1));
+        check(b"", &[], (0, 0));
+        let long = [b"\"".repeat(MAX_LINE + PIECE * 2), b"\n7\n".to_vec()].concat();
+        check(&long, &["7"], (1, 0));
+    }
+
+    #[test]
+    fn of_what_was_said_the_end_is_kept() {
+        let mut tail = Tail::default();
+        tail.push(&b"x".repeat(20_000));
+        tail.push(b"\x1b[31mlast\n");
+        let text = tail.text();
+        assert!(text.ends_with("[31mlast") && text.len() < 9_000 && !text.contains('\x1b'), "{text}");
+    }
+}
