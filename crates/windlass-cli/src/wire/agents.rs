@@ -10,6 +10,10 @@ use windlass_core::runtime::{RunMode, Runtime};
 use windlass_engine::{NativeOptions, NativeRuntime, Noted};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
+use windlass_providers::protocol::Protocol;
+use windlass_runtimes::acp::Acp;
+use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 
@@ -86,7 +90,7 @@ impl Making<'_> {
                 Some(WantedOutput { schema, check: Arc::new(check) })
             }
         };
-        let adapter = adapter(plan)?;
+        let adapter = adapter(plan, self.clock)?;
         let metering = self.metering(plan)?;
         let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone());
         Ok(Arc::new(runtime.answering(output).instructed(self.prompt.for_others())))
@@ -111,7 +115,7 @@ fn form(kind: Kind, mode: RunMode) -> Kind {
 }
 
 /// An agent by its protocol, with the options of the settings.
-fn adapter(plan: &ForeignPlan) -> Result<Box<dyn Adapter>, Failure> {
+pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<dyn Adapter>, Failure> {
     let program = plan.program.display().to_string();
     let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.known.name));
     let mut given = plan.options.clone();
@@ -123,10 +127,32 @@ fn adapter(plan: &ForeignPlan) -> Result<Box<dyn Adapter>, Failure> {
             let options = ClaudeOptions { program, ..read(given).map_err(wrong)? };
             Box::new(ClaudeCode::new(options).map_err(wrong)?)
         }
-        Kind::Codex | Kind::Acp | Kind::Native | Kind::Completion | Kind::Patch => {
+        Kind::Acp => {
+            let mut options: AcpOptions = read(given).map_err(wrong)?;
+            options.name = Some(plan.name.clone());
+            options.command = Some(program);
+            if !plan.words.is_empty() {
+                let more = options.args.take().unwrap_or_default();
+                options.args = Some(plan.words.iter().cloned().chain(more).collect());
+            }
+            let profile = Profile::named(plan.known.name);
+            let acp = Acp::new(profile, options, dialect(plan), clock.clone());
+            Box::new(acp.map_err(|err| wrong(err.to_string()))?)
+        }
+        Kind::Codex | Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));
         }
     })
+}
+
+/// The words in which the run's model is asked.
+fn dialect(plan: &ForeignPlan) -> Dialect {
+    match plan.upstream.as_ref().map(|upstream| upstream.vendor.protocol) {
+        Some(Protocol::OpenAiResponses) => Dialect::OpenAiResponses,
+        Some(Protocol::OpenAiChat) => Dialect::OpenAiChat,
+        Some(Protocol::Gemini) => Dialect::Gemini,
+        _ => Dialect::Anthropic,
+    }
 }
 
 fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
