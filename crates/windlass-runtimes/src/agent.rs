@@ -15,9 +15,7 @@ use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolResult};
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::provider::ProviderError;
-use windlass_core::runtime::{
-    Account, Capabilities, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop,
-};
+use windlass_core::runtime::{Account, Capabilities, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::workspace::Terms;
 use windlass_core::{BoxFuture, CancellationToken};
@@ -393,10 +391,8 @@ impl ForeignRuntime {
         if ours.abs_diff(theirs) <= (ours / 20).max(1_000) {
             return Ok(());
         }
-        let text = format!(
-            "{} reports {theirs} tokens; {ours} went through the meter, and those count",
-            self.adapter.name()
-        );
+        let text =
+            format!("{} reports {theirs} tokens; {ours} went through the meter, and those count", self.adapter.name());
         visit.job.outlet.emit(EventKind::Warned { code: "usage_differs".into(), text }).await?;
         Ok(())
     }
@@ -435,9 +431,10 @@ impl Runtime for ForeignRuntime {
 }
 
 fn no_namespace() -> Stop {
-    let detail = "what the agent sends to its model can only be counted where its network is its own, and this run has \
+    let detail =
+        "what the agent sends to its model can only be counted where its network is its own, and this run has \
         the machine's; leave the network off or allow hosts by name, or give up counting with `--metering reported`"
-        .to_owned();
+            .to_owned();
     Stop::Failed { reason: FailReason::Isolation, detail }
 }
 

@@ -9,3 +9,4 @@
 pub mod agent;
 pub mod contract;
 pub mod lines;
+pub mod meter;
