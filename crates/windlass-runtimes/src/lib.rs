@@ -11,6 +11,7 @@ pub mod agent;
 pub mod claude_code;
 pub mod contract;
 pub mod lines;
+pub mod meter;
 pub mod peer;
 
 mod given;
