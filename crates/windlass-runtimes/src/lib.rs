@@ -8,10 +8,14 @@
 
 pub mod agent;
 pub mod claude_code;
+pub mod completion;
 pub mod contract;
 pub mod lines;
+pub mod patch_proposal;
 pub mod peer;
 
 mod given;
+mod no_tools;
 mod offered;
+mod shown_files;
 mod status;
