@@ -13,6 +13,7 @@ use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Work};
+use windlass_core::workspace::Isolation;
 use windlass_engine::testing::{Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says};
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 use windlass_host::transaction::InPlace;
@@ -59,7 +60,7 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
         verdict,
         level: Level::User,
     };
-    let rules = vec![rule(Some("sh *"), Verdict::Allow), rule(Some("touch *"), Verdict::Deny("not here".into()))];
+    let rules = vec![rule(Some("sh *"), Verdict::Allow), rule(Some("touch *"), Verdict::Deny)];
     let root = Arc::new(Root::open(dir.path()).unwrap());
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
     let artifacts = MemoryArtifacts::default();
@@ -77,7 +78,7 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
     let mode = if patches { RunMode::Patch } else { RunMode::Analysis };
     let session = engine.open(Open::New, mode).await.unwrap();
     let contract = Contract { allow_no_changes: !patches, ..Contract::default() };
-    let options = RunOptions { contract, ..RunOptions::default() };
+    let options = RunOptions { contract, isolation: Isolation::InPlace, ..RunOptions::default() };
     let mut handle = session.run(Message::user(prompt), options).unwrap();
     let mut events = Vec::new();
     while let Some(event) = handle.next().await {
@@ -158,7 +159,7 @@ async fn each_form_of_a_patch_is_applied_through_our_own_tool() {
     for patch in [DIFF, BLOCK, BEGIN] {
         let ran = run(&[MENU], "bread is out", vec![proposal(json!([update(patch)]), json!([]))], true).await;
         assert_eq!(ran.files["menu.txt"], "soup\nrolls\nfish\n", "{patch}");
-        assert_eq!(ran.outcome(), &Outcome::CompletedUnvalidated, "{patch}");
+        assert_eq!(ran.outcome(), &Outcome::Completed, "{patch}");
         let kinds = ["patch_proposed", "patch_checked", "call_started", "file_changed", "patch_applied"];
         assert_eq!(kinds.map(|kind| ran.count(kind)), [1; 5], "{patch}");
         assert!(ran.asked[0].tools.is_empty(), "the model is offered no tools");
@@ -268,7 +269,7 @@ async fn a_failing_permitted_test_gives_a_round_and_a_denied_one_is_not_run() {
     assert!(!ran.files.contains_key("never.txt"));
     let skipped = ran.warned("proposed_test_not_run");
     assert!(skipped.len() == 1 && skipped[0].contains("touch never.txt"), "{skipped:?}");
-    assert_eq!((ran.count("command_started"), ran.outcome()), (2, &Outcome::CompletedUnvalidated));
+    assert_eq!((ran.count("command_started"), ran.outcome()), (2, &Outcome::Completed));
 }
 
 #[tokio::test]
