@@ -1,0 +1,1 @@
+//! The real programs, where a person names them.
