@@ -8,6 +8,7 @@ mod debug;
 mod demo;
 mod diagram;
 mod doctor;
+mod edit;
 mod fork;
 mod kept;
 mod models;
@@ -64,6 +65,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
+        Command::Debug(DebugCommand::Edit(args)) => edit::run(&args),
         Command::Debug(DebugCommand::Otel(args)) => otel::run(&args),
         Command::Debug(DebugCommand::Reference) => Ok(exit::printed(&reference::text())),
         Command::Completion { shell } => {

@@ -105,6 +105,10 @@ impl<'a> Visit<'a> {
                 return Ok(());
             }
         }
+        // A try that waited for an answer began before it; only another session of the agent is news.
+        if !self.job.pending.is_empty() && session.is_none_or(|id| self.resume.as_deref() == Some(id)) {
+            return Ok(());
+        }
         let foreign_session = session.map(|id| format!("{}:{id}", self.name));
         let iteration = self.job.iteration;
         self.job.outlet.emit(EventKind::IterationStarted { iteration, foreign_session }).await?;
@@ -120,6 +124,7 @@ impl<'a> Visit<'a> {
     /// A whole message of the agent's model. Calls in it have to be announced here before they are admitted, observed or
     /// reported.
     pub async fn said(&self, message: Message) -> Result<(), RuntimeError> {
+        self.began(None).await?;
         {
             let mut state = self.state();
             for call in message.calls() {
