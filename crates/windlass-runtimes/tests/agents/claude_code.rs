@@ -107,7 +107,9 @@ fn what_ran_without_asking_is_noted() {
             &[
                 "began claude-code:479ec4b6-5cbf-415e-ac06-812cba84b3ad",
                 r#"said <toolu_fake0017 Bash {"command":"touch denied.txt","description":"run it"}>"#,
-                "reported toolu_fake0017 Bash: Error [exception]: This command requires approval",
+                "reported toolu_fake0017 Bash: Error [exception]: touch in '/workspace/denied.txt' needs approval. The path is \
+             inside the working directories for this session ('/workspace'), and Claude Code asks before a shell \
+             command creates, changes or removes files there.",
                 "said Done. The fake model says hello.",
                 "spent 2400+2000+0 in, 60 out by claude-sonnet-4-5",
             ],
@@ -147,9 +149,9 @@ fn errors_of_its_model_and_its_own_limits_are_told_apart() {
             limit,
             &[
                 "began claude-code:e7ba380f-5c7a-462f-8e03-cb61d34ef3d5",
-                r#"said <toolu_fake0022 Bash {"command":"echo hi > out.txt && cat out.txt","description":"run it"}>"#,
-                "observed toolu_fake0022 Bash",
-                "reported toolu_fake0022 Bash: hi",
+                r#"said <toolu_fake0013 Bash {"command":"echo one","description":"run it"}>"#,
+                "observed toolu_fake0013 Bash",
+                "reported toolu_fake0013 Bash: one",
                 "spent 1200+1000+0 in, 30 out by claude-sonnet-4-5",
             ],
         ),
@@ -405,8 +407,8 @@ fn what_its_own_agents_do_is_judged_and_shown_as_progress() {
             "Done",
             &[
                 "began claude-code:s1",
-                "progress t1 I look.",
                 r#"said <t1 Task {"prompt":"p"}>"#,
+                "progress t1 I look.",
                 r#"said <c1 Bash {"command":"ls"}>"#,
                 r#"judged c1 as Execute bash {"command":"ls"}"#,
                 "reported c1 Bash: a.txt",

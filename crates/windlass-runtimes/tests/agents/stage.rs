@@ -25,9 +25,6 @@ use windlass_runtimes::agent::{Adapter, Endpoint, ForeignRuntime, Ledger, Meteri
 
 use crate::script::{Heard, Step, play};
 
-/// How a test's program is started.
-pub(crate) type Start = Box<dyn Fn(&Launch) -> Inmate + Send + Sync>;
-
 /// Everything around one try.
 pub(crate) struct Stage {
     pub(crate) log: Arc<Mutex<Vec<String>>>,
