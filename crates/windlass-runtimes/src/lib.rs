@@ -6,6 +6,7 @@
 //!
 //! Nothing here opens a file or starts a program: everything goes through the ports of the job.
 
+pub mod acp;
 pub mod agent;
 pub mod claude_code;
 pub mod contract;
