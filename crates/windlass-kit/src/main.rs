@@ -14,7 +14,7 @@ usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL
        windlass-kit list
        windlass-kit serve SCRIPT.json PORT
 
-  --runtime   native, claude-code, codex, patch, completion, acp:COMMAND, fixture (the kit's own honest agent) or
+  --runtime   native, claude-code, codex, opencode, patch, completion, acp:COMMAND, fixture (the kit's own honest agent) or
               hostile (the agent that tries everything); may be given more than once
   --model     what the runtimes named after it are to use
   --scenario  only this one; may be given more than once

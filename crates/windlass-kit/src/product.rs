@@ -75,8 +75,8 @@ impl Product {
         self.configure(runtime, place, server, ask)?;
         let mut command = self.command(place);
         command.args(["run", "-o", "stream-json", "-m", &runtime.model]);
-        let name = match (&ask.program, runtime.family) {
-            (Some(program), Family::Acp) => format!("acp:{program}"),
+        let name = match &ask.program {
+            Some(program) if runtime.is_by_command() => format!("acp:{program}"),
             _ => runtime.name.clone(),
         };
         if self.runtimes {
@@ -116,7 +116,7 @@ impl Product {
         for (vendor, path) in [("anthropic", ""), ("openai", "/v1"), ("gemini", "/v1beta")] {
             text.push_str(&format!("[providers.{vendor}]\nbase_url = {}\n", json!(format!("{}{path}", server.url))));
         }
-        if let Some(program) = ask.program.as_ref().filter(|_| runtime.family != Family::Acp) {
+        if let Some(program) = ask.program.as_ref().filter(|_| !runtime.is_by_command()) {
             text.push_str(&format!("[runtimes.{}]\ncommand = {}\n", runtime.name, json!(program)));
         }
         text.push_str(&ask.tables);

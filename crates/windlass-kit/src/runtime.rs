@@ -44,10 +44,11 @@ impl Runtime {
             "codex" => Family::Codex,
             "patch" => Family::Patch,
             "completion" => Family::Completion,
+            "opencode" => Family::Acp,
             name if name.starts_with("acp:") => Family::Acp,
             name => {
                 return Err(format!(
-                    "there is no runtime `{name}`; there are: native, claude-code, codex, acp:COMMAND, patch, \
+                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, acp:COMMAND, patch, \
                      completion, fixture, hostile"
                 ));
             }
@@ -59,6 +60,11 @@ impl Runtime {
     /// A program of others runs; the engine only holds it.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp)
+    }
+
+    /// It is named by its command, not by a name that windlass knows.
+    pub(crate) fn is_by_command(&self) -> bool {
+        self.name.starts_with("acp:")
     }
 
     /// It is there to be contained, not to work.
