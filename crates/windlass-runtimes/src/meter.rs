@@ -78,29 +78,6 @@ impl Meter {
         let key = format!("sk-windlass-placeholder-{chance}");
         Ok(Self { key, upstreams, prices, cost_is_explicit, desk: Arc::default() })
     }
-
-    /// Serves connections of the place until a call was refused because of a limit, the model cannot be had, or `done`
-    /// is cancelled, which gives `None`. What is still under way then is counted as it stands. This must not be dropped
-    /// before it is over: the log would be left in the middle of an entry.
-    pub async fn serve_until(
-        &self,
-        place: &dyn Enclosure,
-        ledger: Ledger<'_>,
-        done: &CancellationToken,
-    ) -> Result<Option<Trip>, StoreError> {
-        self.desk.reopen();
-        let mut clerk = std::pin::pin!(self.desk.clerk(ledger));
-        let shop = Shop { meter: self, ledger };
-        let trip = tokio::select! {
-            biased;
-            () = done.cancelled() => None,
-            trip = serve(&shop, place) => Some(trip),
-            booked = &mut clerk => return booked.map(|()| self.desk.trip()),
-        };
-        self.desk.close();
-        clerk.await?;
-        Ok(trip)
-    }
 }
 
 /// Takes connections and answers them, until nothing more is served and the agent knows.
@@ -150,13 +127,25 @@ impl Endpoint for Meter {
         self.key.clone()
     }
 
-    fn serve<'a>(&'a self, place: &'a dyn Enclosure, ledger: Ledger<'a>) -> BoxFuture<'a, Result<Trip, StoreError>> {
+    fn serve<'a>(
+        &'a self,
+        place: &'a dyn Enclosure,
+        ledger: Ledger<'a>,
+        done: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>> {
         Box::pin(async move {
-            let never = CancellationToken::new();
-            match self.serve_until(place, ledger, &never).await? {
-                Some(trip) => Ok(trip),
-                None => std::future::pending().await,
-            }
+            self.desk.reopen();
+            let mut clerk = std::pin::pin!(self.desk.clerk(ledger));
+            let shop = Shop { meter: self, ledger };
+            let trip = tokio::select! {
+                biased;
+                () = done.cancelled() => None,
+                trip = serve(&shop, place) => Some(trip),
+                booked = &mut clerk => return booked.map(|()| self.desk.trip()),
+            };
+            self.desk.close();
+            clerk.await?;
+            Ok(trip)
         })
     }
 

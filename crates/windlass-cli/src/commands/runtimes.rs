@@ -1,13 +1,18 @@
 //! `runtimes`: who can work here, what each can do, and how it comes onto this machine.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Work};
 use windlass_core::workspace::Files;
 use windlass_engine::NativeRuntime;
+use windlass_host::clock::SystemClock;
 use windlass_runtimes::acp::Acp;
-use windlass_runtimes::claude_code::ClaudeCode;
+use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::agent::Adapter;
+use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 
 use crate::args::RuntimesArgs;
 use crate::exit;
@@ -62,6 +67,10 @@ fn found(known: &Known, settings: &Settings) -> Result<String, String> {
 
 /// What a runtime can do, and how it can be held.
 pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
+    let nothing = (Capabilities::NONE, Features::NONE);
+    let of = |agent: &dyn Adapter| {
+        (Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])), agent.features())
+    };
     match kind {
         Kind::Native => (
             Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
@@ -76,10 +85,14 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
                 Feature::ModelChoice,
             ]),
         ),
-        Kind::Completion => (windlass_runtimes::completion::CAPABILITIES, Features::NONE),
-        Kind::Patch => (windlass_runtimes::patch_proposal::CAPABILITIES, Features::NONE),
-        Kind::ClaudeCode => (ClaudeCode::CAPABILITIES, ClaudeCode::FEATURES),
-        Kind::Codex => (Capabilities::NONE, Features::NONE),
-        Kind::Acp => (Acp::CAPABILITIES, Acp::FEATURES),
+        Kind::Completion => (Capabilities::of(windlass_runtimes::completion::CAPABILITIES), Features::NONE),
+        Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
+        Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Codex => nothing,
+        Kind::Acp => {
+            let clock = Arc::new(SystemClock::new());
+            Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
+                .map_or(nothing, |agent| of(&agent))
+        }
     }
 }

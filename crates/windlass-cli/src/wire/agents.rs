@@ -1,23 +1,29 @@
 //! Runtimes put together: our own loop in its forms, and agents that are not ours with their place and their meter.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
+use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{RunMode, Runtime};
 use windlass_engine::{NativeOptions, NativeRuntime, Noted};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
+use windlass_providers::WireProvider;
 use windlass_providers::protocol::Protocol;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
 use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+use windlass_runtimes::completion::Completion;
+use windlass_runtimes::meter::Meter;
+use windlass_runtimes::patch_proposal::{self, PatchProposal};
 
-use super::{Works, check_price, output_schema, provider};
+use super::{Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure};
 use crate::failure::Failure;
 use crate::layers::Prompt;
 use crate::plan::ModelPlan;
@@ -70,7 +76,14 @@ impl Making<'_> {
     fn ours(&self, form: Kind, plan: &ModelPlan, schema: Option<&str>) -> Result<Arc<dyn Runtime>, Failure> {
         let (provider, model) = provider(self.settings, plan, self.credentials)?;
         check_price(self.settings, provider.as_ref(), &model)?;
-        let schema = schema.map(output_schema).transpose()?;
+        let schema = match (form, schema) {
+            (Kind::Patch, None) => Some(patch_proposal::schema()),
+            (Kind::Patch, Some(_)) => {
+                return Err(Failure::usage("the answer of a patch coder is its patch, so --json-schema has no place")
+                    .hint("leave --json-schema out, or use `--runtime completion` for an answer"));
+            }
+            (_, schema) => schema.map(output_schema).transpose()?,
+        };
         let options = NativeOptions {
             model,
             system: self.prompt.system(),
@@ -78,7 +91,12 @@ impl Making<'_> {
             max_output: self.settings.max_output(),
             instructions: self.prompt.instructions.clone(),
         };
-        Ok(Arc::new(NativeRuntime::new(provider, self.clock.clone(), options)))
+        let inner = Arc::new(NativeRuntime::new(provider, self.clock.clone(), options));
+        Ok(match form {
+            Kind::Patch => Arc::new(PatchProposal { inner }),
+            Kind::Completion => Arc::new(Completion { inner }),
+            _ => inner,
+        })
     }
 
     fn foreign(&self, plan: &ForeignPlan, schema: Option<&str>) -> Result<Arc<dyn Runtime>, Failure> {
@@ -101,9 +119,36 @@ impl Making<'_> {
         Ok(match plan.metering {
             MeteringPlan::Reported => Metering::Reported { price },
             MeteringPlan::None => Metering::None,
-            MeteringPlan::Wire => Metering::None,
+            MeteringPlan::Wire => Metering::Wire(Arc::new(self.meter(plan)?)),
         })
     }
+}
+
+impl Making<'_> {
+    /// The endpoint that an agent's model is asked through.
+    fn meter(&self, plan: &ForeignPlan) -> Result<Meter, Failure> {
+        let mut upstreams = Vec::new();
+        for upstream in plan.upstream.iter() {
+            let (vendor, base_url) = (upstream.vendor, upstream.base_url.clone());
+            let mut options = provider_options(self.settings, vendor, base_url, self.credentials)?;
+            if let Some(tape) = &upstream.tape {
+                tape.put_in(&mut options, vendor, redactor_of(self.credentials))?;
+            }
+            upstreams.push(Arc::new(WireProvider::new(*vendor, options).map_err(setup_failure)?));
+        }
+        let prices = prices(self.settings);
+        let price_of = move |model: &str| prices.get(model).copied();
+        let cost_is_explicit = self.settings.limit("max_budget_usd").flatten().is_some();
+        Meter::new(upstreams, Arc::new(price_of), cost_is_explicit)
+            .map_err(|err| Failure::new(crate::exit::FAILED, format!("there is no chance to be had on this machine: {err}")))
+    }
+}
+
+/// What the settings say of prices, by model.
+fn prices(settings: &Settings) -> HashMap<String, Price> {
+    let named = settings.layers.iter().filter_map(|(key, _)| key.strip_prefix("prices.")?.strip_suffix(".input"));
+    let bare = named.map(|name| name.trim_matches('"').to_owned());
+    bare.filter_map(|model| Some((model.clone(), super::price(settings, &model)?))).collect()
 }
 
 /// The form of our loop that a kind of work needs.
