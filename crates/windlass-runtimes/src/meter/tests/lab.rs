@@ -270,7 +270,7 @@ async fn vend(
 }
 
 async fn read_request(stream: &mut TcpStream) -> Option<String> {
-    let (mut all, mut buffer) = (Vec::new(), [0; 16 << 10]);
+    let (mut all, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
     loop {
         if let Some(head) = all.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4) {
             let text = String::from_utf8_lossy(&all[..head]).to_ascii_lowercase();
