@@ -291,6 +291,25 @@ async fn an_agent_that_hangs_up_pays_for_what_it_heard() {
 }
 
 #[tokio::test]
+async fn an_agent_that_does_not_wait_for_an_answer_pays_for_what_it_sent() {
+    let vendor = Vendor::new(|_, _| vec![Act::Hang]).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    lab.during(async {
+        let mut wire = lab.place.connect();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        while vendor.requests().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let booked = lab.books.changed.notified();
+        drop(wire);
+        booked.await;
+    })
+    .await;
+    let (booked, input) = (lab.booked(), Estimator::default().tokens(ASK_MESSAGES.len()));
+    assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (input, 0, true));
+}
+
+#[tokio::test]
 async fn what_is_under_way_when_serving_ends_is_counted() {
     let vendor = Vendor::new(|_, _| vec![Act::Say(open_stream()), Act::Hang]).await;
     let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);

@@ -19,6 +19,8 @@ async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says:
     assert_eq!((answer.status, trip), (status, None), "{request}\n{}", answer.text());
     assert!(answer.text().contains(says), "{}", answer.text());
     assert_eq!(vendor.requests(), Vec::<String>::new());
+    let said = lab.books.events.lock().unwrap().len();
+    assert_eq!(said, usize::from(matches!(status, 401 | 404)), "who is turned away is named in the log");
     answer
 }
 

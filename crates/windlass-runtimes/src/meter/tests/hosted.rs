@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use serde_json::json;
 use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
 use windlass_providers::{Player, Recorder};
 
 use super::lab::{self, Lab, REAL_KEY, Vendor, events, upstream, upstream_with, whole};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT, check_heard, recording};
-use crate::agent::Endpoint as _;
+use crate::agent::{Endpoint as _, Trip};
 
 #[tokio::test]
 async fn vertex_has_the_model_in_the_address() {
@@ -132,4 +133,31 @@ async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
     let (second, _) = lab2.call(MESSAGES, ASK_MESSAGES).await;
     assert!(first.body == body && second.body == body);
     assert_eq!((lab.booked(), player.left()), (lab2.booked(), 0));
+}
+
+fn row(path: &str, model: &str, said: &str) -> String {
+    let request = json!({ "method": "POST", "path": path, "body": format!(r#"{{"model":"{model}","at":"then"}}"#) });
+    let response = json!({ "status": 200, "content_type": "text/event-stream", "body": said });
+    json!({ "id": said, "request": request, "response": response }).to_string()
+}
+
+#[tokio::test]
+async fn a_foreign_agent_finds_its_exchange_whatever_else_it_says_and_in_any_order() {
+    let rows = [row(MESSAGES, "big", "1"), row(MESSAGES, "small", "2"), row(MESSAGES, "big", "3")].join("\n");
+    let player = Player::parse(&rows, Arc::new(Nothing)).unwrap().loosely();
+    let playing = upstream_with("anthropic", "http://127.0.0.1:9", lab::http().playing(player.clone()));
+    let lab = Lab::new(vec![playing], Budget::UNLIMITED);
+    let ask = |model: &str| lab.post(MESSAGES, &format!(r#"{{"model":"{model}","max_tokens":9,"at":"now"}}"#));
+    let (said, trip) = lab
+        .during(async {
+            let mut said = Vec::new();
+            for model in ["small", "big", "big", "small"] {
+                said.push(lab.ask(&ask(model)).await.text());
+            }
+            said
+        })
+        .await;
+    assert_eq!((&said[..3], player.left()), (&["2".to_owned(), "1".to_owned(), "3".to_owned()][..], 0));
+    assert!(said[3].contains("no exchange that is left"), "{}", said[3]);
+    assert!(matches!(trip, Some(Trip::Provider(_))), "{trip:?}");
 }
