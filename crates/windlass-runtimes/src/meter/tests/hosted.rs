@@ -7,7 +7,7 @@ use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
 use windlass_providers::{Player, Recorder};
 
-use super::lab::{self, Lab, REAL_KEY, Vendor, events, upstream, upstream_with, whole};
+use super::lab::{self, Act, Lab, REAL_KEY, Vendor, events, upstream, upstream_with, whole};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT, check_heard, recording};
 use crate::agent::{Endpoint as _, Trip};
 
@@ -64,7 +64,9 @@ const BINARY: &str = "application/vnd.amazon.eventstream";
 #[tokio::test]
 async fn bedrock_is_asked_and_answers_in_its_own_form() {
     let stream = format!("{START}{TEXT}{END}");
-    let vendor = Vendor::saying(whole(200, BINARY, wrapped(&stream))).await;
+    // In pieces that end anywhere.
+    let answer = whole(200, BINARY, wrapped(&stream));
+    let vendor = Vendor::new(move |_, _| answer.chunks(11).map(|piece| Act::Say(piece.to_vec())).collect()).await;
     let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
     let request = lab.post(MESSAGES, ASK_MESSAGES).replace("connection:", "anthropic-beta: one,two\r\nconnection:");
     let (answer, _) = lab.during(lab.ask(&request)).await;
