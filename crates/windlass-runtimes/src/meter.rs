@@ -80,8 +80,8 @@ impl Meter {
     }
 
     /// Serves connections of the place until a call was refused because of a limit, the model cannot be had, or `done`
-    /// is cancelled, which gives `None`. What is still under way then is counted as it stands. This must not be dropped
-    /// before it is over: the log would be left in the middle of an entry.
+    /// is cancelled; says why nothing more is served, if that is so. What is still under way at the end is counted as it
+    /// stands. This must not be dropped before it is over: the log would be left in the middle of an entry.
     pub async fn serve_until(
         &self,
         place: &dyn Enclosure,
@@ -99,7 +99,7 @@ impl Meter {
         };
         self.desk.close();
         clerk.await?;
-        Ok(trip)
+        Ok(trip.or_else(|| self.desk.trip()))
     }
 }
 

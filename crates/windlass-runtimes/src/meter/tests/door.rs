@@ -4,8 +4,10 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use windlass_core::budget::Budget;
 
-use super::lab::{Answer, Lab, REAL_KEY, Vendor, events, upstream};
-use super::{ASK_MESSAGES, ASK_RESPONSES, CHAT, GEMINI, MESSAGES, RESPONSES, read_until};
+use super::lab::{Act, Answer, Lab, REAL_KEY, Vendor, events, upstream};
+use super::{
+    ASK_MESSAGES, ASK_RESPONSES, CHAT, END, GEMINI, MESSAGES, RESPONSES, START, TEXT, open_stream, read_until,
+};
 use crate::agent::Endpoint as _;
 
 /// One door: a request that reaches no vendor, and what it is answered.
@@ -129,4 +131,31 @@ async fn what_cannot_be_counted_or_held_is_refused() {
     let (answer, _) = lab.during(lab.ask(&huge)).await;
     assert!(answer.status == 413 && answer.text().contains("64 MiB"), "{}", answer.text());
     assert!(vendor.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_ends_it() {
+    let vendor = Vendor::new(|_, _| vec![Act::Say(open_stream()), Act::Say(END.into()), Act::Hang]).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    lab.books.full.store(true, std::sync::atomic::Ordering::SeqCst);
+    let (_, served) = lab.served(lab.ask(&lab.post(MESSAGES, ASK_MESSAGES))).await;
+    assert_eq!(served.map_err(|err| err.kind), Err(windlass_core::store::StoreErrorKind::Full));
+}
+
+#[tokio::test]
+async fn only_so_many_connections_are_served_at_once() {
+    let vendor = Vendor::saying(events(format!("{START}{TEXT}{END}"))).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    lab.during(async {
+        let mut idle: Vec<_> = (0..super::super::MAX_CONNECTIONS).map(|_| lab.place.connect()).collect();
+        let mut wire = lab.place.connect();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(vendor.requests().is_empty(), "the last one waits");
+        idle.pop();
+        read_until(&mut wire, "message_stop").await;
+    })
+    .await;
 }

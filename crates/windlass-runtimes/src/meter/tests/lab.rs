@@ -359,7 +359,7 @@ impl Lab {
             done.cancel();
             said
         };
-        let (said, served) = tokio::join!(working, self.meter.serve_until(&self.place, ledger, &done));
+        let (said, served) = tokio::join!(working, Box::pin(self.meter.serve_until(&self.place, ledger, &done)));
         assert_eq!(self.books.holds(), 0, "nothing is held when nobody is served");
         (said, served)
     }
