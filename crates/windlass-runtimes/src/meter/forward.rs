@@ -135,7 +135,7 @@ impl<'a> Shop<'a> {
         }
         let call = match self.reserve(&mut ask, &body, &facts, upstream).await {
             Ok(call) => call,
-            Err(limit) => return self.over(dialect, Trip::OverBudget(limit), last),
+            Err(trip) => return self.over(dialect, trip, last),
         };
         let parcel = parcel(upstream, protocol, target, &mut ask, headers, &body);
         let mut passage = Passage { upstream, dialect, protocol, stream: ask.stream, call };
@@ -164,7 +164,7 @@ impl<'a> Shop<'a> {
         body: &Bytes,
         facts: &ModelFacts,
         upstream: &WireProvider,
-    ) -> Result<Call, Limit> {
+    ) -> Result<Call, Trip> {
         let desk = &self.meter.desk;
         let text = words(body);
         let window = facts.context_window.unwrap_or(u64::MAX);
@@ -178,10 +178,14 @@ impl<'a> Shop<'a> {
                 booked.await;
                 continue;
             }
+            // Another call may have been refused meanwhile.
+            if let Some(trip) = desk.trip() {
+                return Err(trip);
+            }
             match self.ledger.account.hold(input, want, facts.price) {
                 Ok(hold) => break hold,
                 Err(Limit::Tokens | Limit::Cost) if desk.busy() => booked.await,
-                Err(limit) => return Err(limit),
+                Err(limit) => return Err(Trip::OverBudget(limit)),
             }
         };
         let mut call = desk.open(hold, &ask.model, facts.price, input);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
-use windlass_providers::{Player, Recorder};
+use windlass_providers::{AwsKeys, Player, ProviderOptions, Recorder, WireProvider};
 
 use super::lab::{self, Act, Lab, REAL_KEY, Vendor, events, upstream, upstream_with, whole};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT, check_heard, recording};
@@ -102,6 +102,39 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
     assert!(lab.booked()[0].estimated);
     let waited = |kind: &EventKind| matches!(kind, EventKind::Waited { error, .. } if error == "rate_limited");
     assert!(lab.books.events.lock().unwrap().iter().any(waited));
+}
+
+/// One door: where a call for a whole answer goes.
+async fn check_whole_at(id: &str, path: &str, says: &str) {
+    let message = r#"{"type":"message","usage":{"input_tokens":3,"output_tokens":4}}"#;
+    let vendor = Vendor::saying(whole(200, "application/json", message)).await;
+    let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
+    let (answer, _) = lab.call(MESSAGES, r#"{"model":"a.b:0","max_tokens":9}"#).await;
+    assert_eq!(answer.text(), message);
+    check_heard(&vendor.requests()[0], path, &[says], &["\"model\""]);
+    assert_eq!((lab.booked()[0].usage.output, lab.booked()[0].estimated), (4, false));
+}
+
+#[tokio::test]
+async fn whole_answers_have_an_address_of_their_own() {
+    check_whole_at("bedrock", "/model/a.b%3A0/invoke", "bedrock-2023-05-31").await;
+    check_whole_at("vertex", "/publishers/anthropic/models/a.b%3A0:rawPredict", "vertex-2023-10-16").await;
+}
+
+#[tokio::test]
+async fn a_request_is_signed_where_there_is_no_key() {
+    let vendor = Vendor::saying(whole(200, BINARY, wrapped(&format!("{START}{TEXT}{END}")))).await;
+    let secret = "the-secret-half-of-it";
+    let aws = AwsKeys { access_key: "AKID".to_owned(), secret_key: secret.to_owned().into(), session_token: None };
+    let options =
+        ProviderOptions { base_url: Some(vendor.url.clone()), aws: Some(aws), ..ProviderOptions::new(lab::http()) };
+    let signed = WireProvider::new(*windlass_providers::vendor("bedrock").unwrap(), options).unwrap();
+    let lab = Lab::new(vec![signed], Budget::UNLIMITED);
+    let (answer, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let path = "/model/claude-sonnet-4-5/invoke-with-response-stream";
+    let says = ["authorization: AWS4-HMAC-SHA256 Credential=AKID/", "x-amz-date: "];
+    check_heard(&vendor.requests()[0], path, &says, &[secret, "bearer", &lab.meter.key()]);
 }
 
 struct Nothing;
