@@ -33,6 +33,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-corpus", &[]),
     // Kills a windlass binary and lets it resume; knows no other crate of ours, for the same reasons.
     ("windlass-crash", &[]),
+    // Runs agents under a windlass binary with a scripted model; knows no other crate of ours, for the same reasons.
+    ("windlass-kit", &[]),
     (
         "windlass-cli",
         &[

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json};
 use windlass_core::runtime::RunMode;
 use windlass_host::config::{Value, nearest};
-use windlass_host::sandbox::HostRule;
+use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
@@ -86,7 +86,12 @@ const OURS: Known = Known {
 /// All runtimes that have a name.
 pub(crate) const RUNTIMES: &[Known] = &[
     OURS,
-    Known { name: "patch", kind: Kind::Patch, about: "a model proposes a patch, the engine checks and applies it", ..OURS },
+    Known {
+        name: "patch",
+        kind: Kind::Patch,
+        about: "a model proposes a patch, the engine checks and applies it",
+        ..OURS
+    },
     Known { name: "completion", kind: Kind::Completion, about: "a model answers; it has no tools", ..OURS },
     Known {
         name: "claude-code",
@@ -110,10 +115,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         vendors: &["openai"],
         install: "npm install -g @openai/codex",
         tested: Some("0.166.0"),
-        login: Login {
-            file: Some(".codex/auth.json"),
-            hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"],
-        },
+        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
         about: "Codex, by its app server",
     },
     Known {
@@ -212,6 +214,14 @@ impl RuntimePlan {
         matches!(self, Self::Foreign(_))
     }
 
+    /// The name of the agent, when it is not ours.
+    pub(crate) fn foreign(&self) -> Option<&str> {
+        match self {
+            Self::Ours(..) => None,
+            Self::Foreign(plan) => Some(&plan.name),
+        }
+    }
+
     /// Who serves the model, by the vendor's name, as far as we know.
     pub(crate) fn vendor(&self) -> Option<&str> {
         match self {
@@ -244,7 +254,9 @@ fn unknown(name: &str) -> Failure {
     let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).collect();
     match nearest(name, all.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint(format!("the runtimes are {}, and acp:COMMAND for any agent that speaks ACP", all.join(", "))),
+        None => {
+            failure.hint(format!("the runtimes are {}, and acp:COMMAND for any agent that speaks ACP", all.join(", ")))
+        }
     }
 }
 
@@ -259,7 +271,9 @@ fn foreign(
             .hint("leave --script out, or use the built-in agent"));
     }
     let mut options = options(known, settings)?;
-    let text = |options: &mut Map<String, Json>, key: &str| options.remove(key).and_then(|value| value.as_str().map(str::to_owned));
+    let text = |options: &mut Map<String, Json>, key: &str| {
+        options.remove(key).and_then(|value| value.as_str().map(str::to_owned))
+    };
     let configured = text(&mut options, "command");
     let auth = agent.auth.clone().or(text(&mut options, "auth"));
     let metering = agent.metering.clone().or(text(&mut options, "metering"));
@@ -287,7 +301,17 @@ fn foreign(
     }
     let shows = shown_for(&program);
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
-        known, name, program, words, shows, model, upstream, metering, login_file, hosts, options,
+        known,
+        name,
+        program,
+        words,
+        shows,
+        model,
+        upstream,
+        metering,
+        login_file,
+        hosts,
+        options,
     })))
 }
 
@@ -343,20 +367,22 @@ fn upstream(
     let has_key = |vendor: &&'static Vendor| played || crate::wire::key(settings, vendor, &credentials).is_some();
     let vendor = match named {
         Some(vendor) => vendor,
-        None => known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).find(has_key).ok_or_else(|| {
-            let keys: Vec<&str> = known
-                .vendors
-                .iter()
-                .filter_map(|id| windlass_providers::vendor(id)?.key_env)
-                .collect();
-            let name = known.name;
-            Failure::new(crate::exit::PROVIDER, format!("no key for the model of `{name}`: {} is not set", keys.join(" or ")))
+        None => {
+            known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).find(has_key).ok_or_else(|| {
+                let keys: Vec<&str> =
+                    known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)?.key_env).collect();
+                let name = known.name;
+                Failure::new(
+                    crate::exit::PROVIDER,
+                    format!("no key for the model of `{name}`: {} is not set", keys.join(" or ")),
+                )
                 .hint(format!(
                     "run `export {}=…`, name another vendor with -m VENDOR/MODEL, or use the agent's own sign-in with \
                      `--auth login --metering reported` (docs/runtimes.md says what that gives up)",
                     keys.first().unwrap_or(&"KEY")
                 ))
-        })?,
+            })?
+        }
     };
     if !known.speaks.contains(&vendor.protocol) {
         let fit: Vec<&str> =
@@ -390,8 +416,10 @@ fn metering_plan(known: &Known, login: bool, said: Option<&str>, settings: &Sett
             ];
             match open.iter().find(|(_, unlimited)| !unlimited) {
                 None => Ok(MeteringPlan::None),
-                Some((flag, _)) => Err(Failure::usage("nothing is counted with `--metering none`, so no limit can hold")
-                    .hint(format!("give {flag} unlimited, or use --metering reported"))),
+                Some((flag, _)) => {
+                    Err(Failure::usage("nothing is counted with `--metering none`, so no limit can hold")
+                        .hint(format!("give {flag} unlimited, or use --metering reported")))
+                }
             }
         }
         (true, _) => Err(Failure::usage(format!(
@@ -412,14 +440,24 @@ fn login_file(known: &Known, settings: &Settings) -> Result<(PathBuf, String), F
     })?;
     let path = home.unwrap_or_default().join(below);
     if !path.is_file() {
-        return Err(Failure::new(crate::exit::PROVIDER, format!("`{}` is not signed in: {} is not there", known.name, path.display()))
-            .hint("sign in with the agent itself first"));
+        return Err(Failure::new(
+            crate::exit::PROVIDER,
+            format!("`{}` is not signed in: {} is not there", known.name, path.display()),
+        )
+        .hint("sign in with the agent itself first"));
     }
     Ok((path, below.to_owned()))
 }
 
+/// The hosts that a sign-in needs, as rules of the network.
 fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
-    known.login.hosts.iter().map(|host| host.parse().map_err(|why: String| Failure::usage(why))).collect()
+    if known.login.hosts.is_empty() {
+        return Ok(Vec::new());
+    }
+    match format!("allow:{}", known.login.hosts.join(",")).parse().map_err(|why: String| Failure::usage(why))? {
+        NetPolicy::Hosts(rules) => Ok(rules),
+        NetPolicy::Off | NetPolicy::Loopback | NetPolicy::Open => Ok(Vec::new()),
+    }
 }
 
 /// Passes on how hard the model is to think, where the agent can be told.
@@ -455,10 +493,8 @@ pub(crate) fn find_program(wanted: &str) -> Option<PathBuf> {
 fn not_there(known: &Known, wanted: &str) -> Failure {
     let failure = Failure::usage(format!("`{wanted}` is not on this machine"));
     match known.program {
-        Some(_) => failure.hint(format!(
-            "install it (`{}`), or set `runtimes.{}.command` to its path",
-            known.install, known.name
-        )),
+        Some(_) => failure
+            .hint(format!("install it (`{}`), or set `runtimes.{}.command` to its path", known.install, known.name)),
         None => failure.hint("name a program that is in PATH, or its path"),
     }
 }

@@ -13,7 +13,7 @@ use crate::no_tools::NoTools;
 use crate::shown_files::overview;
 
 /// What it can do at most; the runtime inside has the last word.
-const CAPABILITIES: [Capability; 3] =
+pub const CAPABILITIES: [Capability; 3] =
     [Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput];
 
 /// Any runtime, without tools.

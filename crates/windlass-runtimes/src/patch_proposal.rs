@@ -40,7 +40,8 @@ const APPLY: &str = "apply_patch";
 const SHELL: &str = "bash";
 
 /// What it can do at most; the first three the runtime inside must be able to.
-const INNER: [Capability; 3] = [Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput];
+pub const CAPABILITIES: [Capability; 4] =
+    [Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput, Capability::ApplyPatch];
 
 const FORM: &str = "\
 You have no tools here. You propose a change, and it is checked, applied and tested for you. Answer with one JSON \
@@ -76,7 +77,7 @@ impl Runtime for PatchProposal {
 
     fn capabilities(&self) -> Capabilities {
         let inner = self.inner.capabilities();
-        Capabilities::of(INNER.into_iter().filter(|one| inner.has(*one)).chain([Capability::ApplyPatch]))
+        Capabilities::of(CAPABILITIES.into_iter().filter(|one| *one == Capability::ApplyPatch || inner.has(*one)))
     }
 
     fn terms(&self, terms: &mut Terms) {

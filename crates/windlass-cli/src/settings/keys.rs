@@ -134,7 +134,11 @@ pub(crate) const KEYS: &[Key] = &[
     Key { name: "profiles.*.instructions", kind: Kind::Text, doc: "What the model is told in a run of the profile." },
     Key { name: "profiles.*.max_budget_usd", kind: Kind::Limit, doc: "The same for `max_budget_usd`." },
     Key { name: "profiles.*.max_steps", kind: Kind::Limit, doc: "The same for `max_steps`." },
-    Key { name: "runtimes.*.command", kind: Kind::Text, doc: "The program of a foreign agent, by its name or its path." },
+    Key {
+        name: "runtimes.*.command",
+        kind: Kind::Text,
+        doc: "The program of a foreign agent, by its name or its path.",
+    },
     Key { name: "runtimes.*.args", kind: Kind::Texts, doc: "Further words for it." },
     Key { name: "runtimes.*.env.*", kind: Kind::Text, doc: "A variable for it." },
     Key {
@@ -172,7 +176,11 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Text,
         doc: "claude-code: words behind its system prompt.",
     },
-    Key { name: "runtimes.*.max_turns", kind: Kind::Integer, doc: "claude-code: model calls it may make on one prompt." },
+    Key {
+        name: "runtimes.*.max_turns",
+        kind: Kind::Integer,
+        doc: "claude-code: model calls it may make on one prompt.",
+    },
     Key { name: "runtimes.*.reasoning_effort", kind: Kind::Text, doc: "codex: how hard its model thinks." },
     Key { name: "runtimes.*.config.*", kind: Kind::Text, doc: "codex: a value of its own configuration." },
     Key { name: "runtimes.*.mode", kind: Kind::Text, doc: "ACP: the mode to work in, by its id or name." },
@@ -185,11 +193,7 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Text,
         doc: "ACP: a variable that points it at its model endpoint, with {url} and {key}.",
     },
-    Key {
-        name: "runtimes.*.home_files.*",
-        kind: Kind::Text,
-        doc: "ACP: a file in its home, with {url} and {key}.",
-    },
+    Key { name: "runtimes.*.home_files.*", kind: Kind::Text, doc: "ACP: a file in its home, with {url} and {key}." },
     Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
     Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
     Key { name: "tools.*.command", kind: Kind::Texts, doc: "The program of a tool of your own, and its arguments." },
