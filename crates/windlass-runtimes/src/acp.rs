@@ -76,10 +76,11 @@ struct Live {
 
 impl Live {
     fn new(peer: Peer) -> Self {
+        let desk: Arc<Desk> = Arc::default();
         Self {
             peer,
-            desk: Arc::default(),
-            transcript: Transcript::default(),
+            transcript: Transcript::new(Arc::clone(&desk)),
+            desk,
             session: String::new(),
             agent: String::new(),
             forgot: false,

@@ -55,7 +55,7 @@ impl Grant {
     /// Everything that a call shows.
     pub(super) fn all_of(told: &Told, files: &dyn Files) -> Vec<Self> {
         let resolved = |path: &String| files.resolve(path).ok().filter(|to| to.inside).map(|to| to.path);
-        let foreign = told.foreign();
+        let foreign = told.foreign(files.root());
         let mut all = Vec::new();
         for (path, text) in &told.diffs {
             // A text that was too long to be kept cannot be known again.

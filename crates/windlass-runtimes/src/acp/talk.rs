@@ -237,7 +237,7 @@ impl<'t, 'a> Talk<'t, 'a> {
         let told = self.live.transcript.asked(self.visit, update).await?;
         let visit = self.visit;
         Ok(Box::pin(async move {
-            match visit.admit(told.foreign()).await {
+            match visit.admit(told.foreign(visit.job.files.root())).await {
                 Ok(admitted) => {
                     let admitted = matches!(admitted, Admitted::Yes { .. });
                     let outcome = permission::outcome(&options, admitted);
