@@ -79,6 +79,8 @@ pub(crate) enum Command {
     },
     /// List vendors and models
     Models(ModelsArgs),
+    /// List who can work: the built-in agent and others, whether they are here, and what they can do
+    Runtimes(RuntimesArgs),
     /// Show and test what calls may do
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -100,6 +102,8 @@ pub(crate) enum DebugCommand {
     Attacks(AttacksArgs),
     /// Check the syntax of texts and print the verdict on each, one JSON line a row
     Validate(ValidateArgs),
+    /// Make edits on texts and print the files after each, one JSON line a row; nothing is written
+    Edit(EditArgs),
     /// Print the traces and metrics of a session as OTLP/JSON, one request a line; nothing is sent
     Otel(OtelArgs),
     /// Print the reference of settings, events, outcomes and exit codes, as it stands in the docs
@@ -107,8 +111,22 @@ pub(crate) enum DebugCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RuntimesArgs {
+    /// One JSON object for each
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
     /// JSON lines of `{id, lang, text | text_b64, name?}`, plain or gzipped; `-` is standard input
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    /// JSON lines of `{id, format, input{path: text}, edit}`, plain or gzipped; `-` is standard input. The format is
+    /// v4a, search-replace, str-replace, udiff or whole
     pub(crate) file: PathBuf,
 }
 
@@ -257,6 +275,9 @@ pub(crate) struct AgentArgs {
     /// How to work: plan, review, implement, verify, or a profile of the settings
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+    /// Who works: native, patch, completion, claude-code, codex, opencode, or acp:COMMAND [default: native]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) runtime: Option<String>,
     /// The model, as `model` or `vendor/model`
     #[arg(short, long)]
     pub(crate) model: Option<String>,
@@ -275,6 +296,15 @@ pub(crate) struct AgentArgs {
     /// Play exchanges that were taken down, in the place of the model server
     #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"])]
     pub(crate) cassette: Option<PathBuf>,
+    /// How a foreign agent signs in to its model: with your key, which it never sees, or with its own login
+    #[arg(long, value_name = "HOW", value_parser = ["key", "login"])]
+    pub(crate) auth: Option<String>,
+    /// How it is known what a foreign agent spends: wire, reported (by itself) or none [default: wire]
+    #[arg(long, value_name = "HOW", value_parser = ["wire", "reported", "none"])]
+    pub(crate) metering: Option<String>,
+    /// Step down from the work to a patch to an answer, where the runtime cannot do more
+    #[arg(long)]
+    pub(crate) fallback: bool,
     /// Work in this directory
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,

@@ -8,6 +8,7 @@ mod debug;
 mod demo;
 mod diagram;
 mod doctor;
+mod edit;
 mod fork;
 mod kept;
 mod models;
@@ -16,6 +17,7 @@ mod policy;
 mod prompt;
 mod reference;
 mod replay;
+mod runtimes;
 mod sandbox;
 mod sessions;
 mod stats;
@@ -60,10 +62,12 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(args) => config::run(&args),
         Command::Trust { command } => trust::run(command),
         Command::Models(args) => models::run(&args),
+        Command::Runtimes(args) => runtimes::run(&args),
         Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),
         Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
+        Command::Debug(DebugCommand::Edit(args)) => edit::run(&args),
         Command::Debug(DebugCommand::Otel(args)) => otel::run(&args),
         Command::Debug(DebugCommand::Reference) => Ok(exit::printed(&reference::text())),
         Command::Completion { shell } => {

@@ -77,6 +77,9 @@ impl How {
             (!said.contains(REDACTED)).then(|| said.to_owned())
         };
         AgentArgs {
+            runtime: text("runtime"),
+            auth: text("auth"),
+            metering: text("metering"),
             model: text("model"),
             provider: text("provider"),
             base_url: text("base_url"),

@@ -90,6 +90,14 @@ impl Prompt {
     pub(crate) fn system(&self) -> String {
         self.layers.iter().map(|layer| layer.text.as_str()).collect()
     }
+
+    /// What an agent that is not ours does not find by itself: the project's files it reads, the person's it cannot.
+    pub(crate) fn for_others(&self) -> String {
+        let own = ["managed", "user", "settings", "profile"];
+        let text: String =
+            self.layers.iter().filter(|layer| own.contains(&layer.kind)).map(|layer| layer.text.as_str()).collect();
+        text.trim().to_owned()
+    }
 }
 
 /// What a file says, without what would end its own words and begin those of somebody who counts for more.

@@ -12,6 +12,7 @@ mod out;
 mod plan;
 mod profile;
 mod programs;
+mod runtimes;
 mod safe;
 mod sandboxing;
 mod saved_plan;

@@ -103,7 +103,7 @@ fn recorded_model(file: &Path) -> Result<String, Failure> {
 }
 
 /// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.
-fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
+pub(crate) fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
     let Some(text) = text else { return Ok((None, None)) };
     match text.split_once('/') {
         Some((first, rest)) if vendor(first).is_some() => Ok((vendor(first), Some(rest.to_owned()))),
@@ -114,7 +114,7 @@ fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<St
     }
 }
 
-fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
+pub(crate) fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
     vendor(id).ok_or_else(|| {
         let all: Vec<&str> = VENDORS.iter().map(|v| v.id).collect();
         let failure = Failure::usage(format!("there is no vendor `{id}`"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_core::gate::Reach;
 use windlass_host::config::Layers;
-use windlass_host::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -20,8 +20,18 @@ pub(crate) fn sandbox(
     root: &Path,
     hidden: Vec<String>,
     env: Vec<(OsString, OsString)>,
+    agent: Option<AgentPlan>,
 ) -> Result<Option<Sandbox>, Failure> {
-    let Some(level) = level(settings)? else { return Ok(None) };
+    let Some(level) = level(settings)? else {
+        return match agent {
+            None => Ok(None),
+            Some(agent) => Err(Failure::new(
+                crate::exit::ISOLATION,
+                format!("`{}` is not ours, and runs in a sandbox or not at all", agent.name),
+            )
+            .hint("leave `--sandbox full` out")),
+        };
+    };
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let places = &settings.places;
     let mut read = paths(settings, "sandbox.read", root, home.as_deref())?;
@@ -37,6 +47,7 @@ pub(crate) fn sandbox(
         hidden,
         limits: limits(settings)?,
         accept_landlock: settings.layers.text("sandbox.accept") == Some("landlock"),
+        agent: None,
         home,
     };
     let sandbox = Sandbox::new(plan, helper()?, env);

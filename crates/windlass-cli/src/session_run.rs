@@ -29,8 +29,10 @@ use crate::args::{AgentArgs, ContractArgs, Format, LimitArgs, OutputArgs};
 use crate::commands::trust::ask_about;
 use crate::failure::Failure;
 use crate::how::How;
-use crate::plan::{self, ModelPlan};
+use crate::plan;
+use crate::profile::Profile;
 use crate::programs::with_programs;
+use crate::runtimes::RuntimePlan;
 use crate::safe::json_line;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
@@ -84,7 +86,7 @@ pub(crate) enum Which {
 pub(crate) struct Ready {
     pub(crate) settings: Settings,
     pub(crate) root: Arc<Root>,
-    plan: Option<ModelPlan>,
+    plan: Option<RuntimePlan>,
     /// Being made while the rest is prepared: their schemas are the longest part of a start.
     tools: std::thread::JoinHandle<Vec<Arc<dyn Tool>>>,
 }
@@ -99,7 +101,7 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
         settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
     }
     settings.add_flags(agent, limits)?;
-    let plan = Some(ModelPlan::of(agent, &settings)?);
+    let plan = Some(RuntimePlan::of(agent, &settings)?);
     Ok(Ready { settings, root: Arc::new(root), plan, tools })
 }
 
@@ -112,13 +114,21 @@ pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Ready, Fai
     Ok(Ready { settings, root: Arc::new(root), plan: None, tools })
 }
 
+impl Ready {
+    /// Whether it works on a copy, whatever else is said.
+    pub(crate) fn needs_copy(&self) -> bool {
+        let profile = self.settings.profile.as_ref();
+        profile.is_some_and(Profile::needs_copy) || self.plan.as_ref().is_some_and(RuntimePlan::needs_copy)
+    }
+}
+
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
         let Ready { mut settings, root, plan, tools } = ready;
         settings.add_contract_flags(opening.contract)?;
         let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
         let tools = with_programs(tools, &settings)?;
-        let unknown = plan.as_ref().and_then(ModelPlan::unknown_model);
+        let unknown = plan.as_ref().and_then(RuntimePlan::unknown_model);
         for warning in settings.warnings.iter().chain(&unknown) {
             say!("warning: {}", crate::safe::message(warning));
         }
@@ -134,9 +144,19 @@ impl Desk {
         }
         // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
         let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
-        let agent = plan
-            .as_ref()
-            .map_or(wire::Agent::Nobody, |plan| wire::Agent::Model(plan, schema, opening.agent.cd.as_deref()));
+        if !isolated && plan.as_ref().is_some_and(RuntimePlan::needs_copy) {
+            return Err(Failure::usage("an agent that is not ours never works on the tree itself")
+                .hint("leave `--in-place` out: it works on a copy that lands when the checks pass"));
+        }
+        let mode = settings.profile.as_ref().map(|profile| profile.mode);
+        let works = |plan| wire::Works {
+            plan,
+            mode: mode.unwrap_or(RuntimePlan::mode(plan)),
+            schema,
+            cd: opening.agent.cd.as_deref(),
+            fallback: opening.agent.fallback || settings.layers.boolean("runtime_fallback") == Some(true),
+        };
+        let agent = plan.as_ref().map_or(wire::Agent::Nobody, |plan| wire::Agent::Works(works(plan)));
         let redactor = || wire::redactor(&settings);
         let validators = contract::validators(&settings, opening.contract, &root, redactor, isolated)?;
         let wired = wire::engine(&settings, &agent, root.clone(), default_mode, tools, validators)?;
@@ -145,16 +165,21 @@ impl Desk {
             Which::Named(id) => Open::Resume(session_id(&id)?),
             Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
         };
-        let mode = settings.profile.as_ref().map_or(RunMode::Full, |profile| profile.mode);
-        let session = wired.engine.open(which, mode).await?;
-        let telemetry = Telemetry::open(&settings, plan.as_ref(), &session, wired.store.as_ref()).await;
-        let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
+        let session = wired.engine.open(which, wired.mode).await?;
+        if let Some(fell) = wired.fell {
+            session.note(fell).await?;
+        }
+        let vendor = plan.as_ref().and_then(RuntimePlan::vendor);
+        let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
+        let foreign = plan.as_ref().and_then(RuntimePlan::foreign);
+        let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some(), foreign);
         let mut budget = settings.budget()?;
         if opening.only_land {
             budget.iterations = Some(1);
         }
         let mut terms = contract::terms(&settings, opening.contract)?;
-        if isolated && settings.profile.as_ref().is_some_and(|profile| profile.lands_nothing) {
+        let looks = wired.mode == RunMode::Analysis || settings.profile.as_ref().is_some_and(|one| one.lands_nothing);
+        if isolated && looks && !opening.only_land {
             terms.write_paths = Some(Vec::new());
             terms.allow_no_changes = true;
         }

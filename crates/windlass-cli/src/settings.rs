@@ -1,13 +1,15 @@
 //! Settings: which keys there are, where they come from, and what they mean together with the flags.
 //! A project's files are untrusted: until a person trusts their content they may only tighten.
 
+mod keys;
+
 use std::ffi::OsString;
 use std::path::Path;
 
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
-use windlass_host::config::{Key, Kind, Layer, Layers, Origin, Places, Value, managed_files, nearest, set};
+use windlass_host::config::{Key, Layer, Layers, Origin, Places, Value, managed_files, nearest, set};
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
@@ -17,156 +19,7 @@ use crate::failure::Failure;
 use crate::profile::Profile;
 use crate::sandboxing;
 
-const MODES: Kind = Kind::Choice(&["plan", "ask", "edit", "auto"]);
-const LEVELS: Kind = Kind::Choice(&["read-only", "workspace-write", "full"]);
-
-const EFFECTS: Kind = Kind::Choice(&["read", "network", "write", "execute", "external"]);
-
-/// Every key there is.
-pub(crate) const KEYS: &[Key] = &[
-    Key { name: "provider", kind: Kind::Text, doc: "The vendor to ask when a model names none." },
-    Key { name: "model", kind: Kind::Text, doc: "The model, as `model` or `vendor/model`." },
-    Key { name: "approval", kind: MODES, doc: "How freely calls run: plan, ask, edit or auto." },
-    Key {
-        name: "on_ask",
-        kind: Kind::Choice(&["pause", "deny"]),
-        doc: "When nobody is there to answer; the default is pause, and deny where CI is set.",
-    },
-    Key {
-        name: "ask_expiry_hours",
-        kind: Kind::Number,
-        doc: "How long an ask that nobody was there for can be answered, in hours; the default is for ever.",
-    },
-    Key { name: "max_budget_usd", kind: Kind::Limit, doc: "Most money a run may spend, in US dollars." },
-    Key { name: "max_steps", kind: Kind::Limit, doc: "Most model calls of a run." },
-    Key { name: "max_tokens", kind: Kind::Limit, doc: "Most tokens of a run." },
-    Key { name: "max_seconds", kind: Kind::Limit, doc: "Most seconds of a run, without waiting for a person." },
-    Key { name: "max_iterations", kind: Kind::Limit, doc: "Most tries of a run until the checks pass." },
-    Key { name: "temperature", kind: Kind::Number, doc: "How freely the model chooses its words, 0 to 2." },
-    Key { name: "reasoning_effort", kind: Kind::Text, doc: "How hard the model thinks: low, medium, high …" },
-    Key { name: "thinking_tokens", kind: Kind::Integer, doc: "Tokens the model may think before it answers." },
-    Key { name: "max_output", kind: Kind::Integer, doc: "Most tokens of one answer." },
-    Key { name: "stop", kind: Kind::Texts, doc: "Texts that end an answer." },
-    Key {
-        name: "instructions",
-        kind: Kind::Text,
-        doc: "Words of your own that the model gets behind the instruction files; most useful in a profile.",
-    },
-    Key { name: "rules.allow", kind: Kind::Texts, doc: "Calls that need no approval, as `tool(pattern)`." },
-    Key { name: "rules.ask", kind: Kind::Texts, doc: "Calls that always need approval." },
-    Key { name: "rules.deny", kind: Kind::Texts, doc: "Calls that are forbidden; `tool` alone hides the tool." },
-    Key {
-        name: "credentials.show",
-        kind: Kind::Texts,
-        doc: "Paths of credentials that a person may allow a model to see, as globs; all others are denied.",
-    },
-    Key { name: "sandbox.level", kind: LEVELS, doc: "What commands may do: read-only, workspace-write or full." },
-    Key {
-        name: "sandbox.net",
-        kind: Kind::Text,
-        doc: "What they reach: off, loopback, registries, allow:HOST,… or open.",
-    },
-    Key { name: "sandbox.read", kind: Kind::Texts, doc: "Further paths they may read; shows credentials named here." },
-    Key { name: "sandbox.write", kind: Kind::Texts, doc: "Further paths they may change." },
-    Key {
-        name: "sandbox.accept",
-        kind: Kind::Choice(&["landlock"]),
-        doc: "The weaker means that will do where the kernel refuses the whole sandbox.",
-    },
-    Key { name: "sandbox.processes", kind: Kind::Integer, doc: "Most processes of a command at a time; 250." },
-    Key { name: "sandbox.memory_mb", kind: Kind::Integer, doc: "Most memory of a command, in MiB; 4096." },
-    Key {
-        name: "validate.chain",
-        kind: Kind::Texts,
-        doc: "Who looks before a run lands, in order; `detected` stands for the commands found in the project.",
-    },
-    Key {
-        name: "validate.protect",
-        kind: Kind::Texts,
-        doc: "Tests and the like that are judged by as they were before the run, as globs.",
-    },
-    Key { name: "validate.strict_judge", kind: Kind::Boolean, doc: "A changed test or check is a failure." },
-    Key { name: "validate.write_paths", kind: Kind::Texts, doc: "The only paths that runs may change." },
-    Key { name: "validators.*.command", kind: Kind::Text, doc: "A check of your own: a command that must succeed." },
-    Key { name: "validators.*.custom", kind: Kind::Text, doc: "A check that answers with JSON (docs/validators.md)." },
-    Key { name: "validators.*.blocking", kind: Kind::Boolean, doc: "Whether its failure stops the landing." },
-    Key { name: "validators.*.timeout_s", kind: Kind::Number, doc: "Seconds until it is ended; 600." },
-    Key { name: "validators.*.fixes", kind: Kind::Boolean, doc: "It may change files; all checks run again then." },
-    Key { name: "validators.*.judges", kind: Kind::Texts, doc: "Paths its verdict hangs on, as globs." },
-    Key { name: "providers.*.base_url", kind: Kind::Text, doc: "Another address of a vendor." },
-    Key {
-        name: "providers.*.context_window",
-        kind: Kind::Number,
-        doc: "Tokens a local server is to hold, where it can be told; the default is at most 32768.",
-    },
-    Key { name: "providers.*.region", kind: Kind::Text, doc: "Where a cloud vendor's models run." },
-    Key { name: "providers.*.project", kind: Kind::Text, doc: "The project a cloud vendor bills." },
-    Key { name: "providers.*.api_version", kind: Kind::Text, doc: "The version of a vendor's interface." },
-    Key { name: "providers.*.key_env", kind: Kind::Text, doc: "The variable that holds a vendor's key." },
-    Key { name: "prices.*.input", kind: Kind::Number, doc: "US dollars for a million input tokens of a model." },
-    Key { name: "prices.*.output", kind: Kind::Number, doc: "The same for output." },
-    Key { name: "prices.*.cache_read", kind: Kind::Number, doc: "The same for input from a cache." },
-    Key { name: "prices.*.cache_write", kind: Kind::Number, doc: "The same for input written to a cache." },
-    Key {
-        name: "models.*.context_window",
-        kind: Kind::Integer,
-        doc: "Tokens a model reads and writes together, where that is not known or is to be less.",
-    },
-    Key {
-        name: "models.*.tools",
-        kind: Kind::Boolean,
-        doc: "Whether a model can call tools; without, it acts through JSON in its text.",
-    },
-    Key {
-        name: "idle_timeout_s",
-        kind: Kind::Number,
-        doc: "Seconds without a byte from a model before it is given up; 120.",
-    },
-    Key { name: "profiles.*.provider", kind: Kind::Text, doc: "What `--profile NAME` sets `provider` to." },
-    Key { name: "profiles.*.model", kind: Kind::Text, doc: "What `--profile NAME` sets `model` to." },
-    Key { name: "profiles.*.approval", kind: MODES, doc: "What `--profile NAME` sets `approval` to." },
-    Key { name: "profiles.*.sandbox", kind: LEVELS, doc: "What `--profile NAME` sets `sandbox.level` to." },
-    Key {
-        name: "profiles.*.mode",
-        kind: Kind::Choice(&["full", "patch", "analysis"]),
-        doc: "What kind of work a run of the profile is; full without it.",
-    },
-    Key { name: "profiles.*.tools", kind: Kind::Texts, doc: "The only tools of the profile, as globs; all without." },
-    Key { name: "profiles.*.reasoning_effort", kind: Kind::Text, doc: "The same for `reasoning_effort`." },
-    Key { name: "profiles.*.temperature", kind: Kind::Number, doc: "The same for `temperature`." },
-    Key { name: "profiles.*.instructions", kind: Kind::Text, doc: "What the model is told in a run of the profile." },
-    Key { name: "profiles.*.max_budget_usd", kind: Kind::Limit, doc: "The same for `max_budget_usd`." },
-    Key { name: "profiles.*.max_steps", kind: Kind::Limit, doc: "The same for `max_steps`." },
-    Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
-    Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
-    Key { name: "tools.*.command", kind: Kind::Texts, doc: "The program of a tool of your own, and its arguments." },
-    Key { name: "tools.*.description", kind: Kind::Text, doc: "What that tool does, for the model." },
-    Key { name: "tools.*.schema", kind: Kind::Text, doc: "JSON Schema of its arguments, as text; none without it." },
-    Key { name: "tools.*.effect", kind: EFFECTS, doc: "The worst it can do; it must be said." },
-    Key { name: "tools.*.timeout_s", kind: Kind::Number, doc: "Seconds until it is ended; 120." },
-    Key {
-        name: "otel.endpoint",
-        kind: Kind::Text,
-        doc: "A collector that traces and metrics of runs are sent to (OTLP/HTTP); nothing is sent without it.",
-    },
-    Key {
-        name: "otel.enabled",
-        kind: Kind::Boolean,
-        doc: "Whether telemetry is sent; without `otel.endpoint` to OTEL_EXPORTER_OTLP_ENDPOINT or localhost:4318.",
-    },
-    Key {
-        name: "otel.headers",
-        kind: Kind::Texts,
-        doc: "Headers for the collector, as `header=VARIABLE`: the value stands in the variable.",
-    },
-    Key {
-        name: "otel.content",
-        kind: Kind::Boolean,
-        doc: "Also send what was said: prompts, answers, arguments and results, without secrets.",
-    },
-    Key { name: "otel.service_name", kind: Kind::Text, doc: "`service.name` of what is sent; windlass." },
-    Key { name: "ca_file", kind: Kind::Text, doc: "A PEM file with further root certificates." },
-];
+pub(crate) use self::keys::KEYS;
 
 /// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
 pub(crate) fn variable(key: &Key) -> Option<String> {
@@ -303,6 +156,7 @@ impl Settings {
             self.add_profile(profile)?;
         }
         let flags = [
+            ("runtime", &agent.runtime, "--runtime"),
             ("model", &agent.model, "--model"),
             ("provider", &agent.provider, "--provider"),
             ("approval", &agent.approval, "--approval"),
@@ -496,7 +350,7 @@ impl Settings {
     }
 
     /// A limit: absent, `unlimited`, or a number.
-    fn limit(&self, key: &str) -> Option<Option<f64>> {
+    pub(crate) fn limit(&self, key: &str) -> Option<Option<f64>> {
         let read = |layers: &Layers<'_>| match &layers.get(key)?.value {
             Value::Integer(number) => Some(Some(*number as f64)),
             Value::Number(number) => Some(Some(*number)),

@@ -15,7 +15,6 @@ use windlass_providers::http::{Http, HttpOptions, Url};
 use windlass_telemetry::{Exporter, Options, Post, Resource, Signal, Spans, otlp};
 
 use crate::out::say;
-use crate::plan::ModelPlan;
 use crate::settings::Settings;
 use crate::{safe, wire};
 
@@ -41,7 +40,7 @@ impl Telemetry {
     /// told as one.
     pub(crate) async fn open(
         settings: &Settings,
-        plan: Option<&ModelPlan>,
+        provider: Option<&str>,
         session: &Session,
         store: &dyn SessionStore,
     ) -> Self {
@@ -60,7 +59,7 @@ impl Telemetry {
         };
         let options = Options {
             content: settings.layers.boolean("otel.content").unwrap_or(false),
-            provider: plan.map(|plan| provider(plan).to_owned()),
+            provider: provider.map(str::to_owned),
         };
         let exporter = Exporter::start(Arc::new(post), resource(settings, session.id().as_str()));
         let mut on = Box::new(On { spans: Spans::new(options), exporter });
@@ -97,13 +96,6 @@ pub(crate) fn resource(settings: &Settings, session: &str) -> Resource {
         service: settings.layers.text("otel.service_name").unwrap_or("windlass").to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: session.to_owned(),
-    }
-}
-
-fn provider(plan: &ModelPlan) -> &str {
-    match plan {
-        ModelPlan::Scripted(_) => "scripted",
-        ModelPlan::Served { vendor, .. } => vendor.id,
     }
 }
 

@@ -1,6 +1,8 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
+mod agents;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +10,13 @@ use std::time::Duration;
 
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
-use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request, Sampling};
-use windlass_core::runtime::{Capabilities, Capability, Job, Runtime, RuntimeError, Stop};
+use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
+use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{Files, Opening, Redactor, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces};
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::{Engine, NativeOptions, NativeRuntime};
+use windlass_engine::{Engine, Noted};
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
 use windlass_host::isolated::{Shelf, Transactions};
@@ -33,8 +35,11 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::layers::{Inputs, Prompt};
 use crate::plan::ModelPlan;
+use crate::runtimes::RuntimePlan;
 use crate::settings::Settings;
 use crate::{programs, sandboxing};
+
+use self::agents::{Chosen, Making};
 
 /// The largest script or certificate file.
 const MAX_FILE: u64 = 16 << 20;
@@ -43,14 +48,30 @@ const MAX_FILE: u64 = 16 << 20;
 pub(crate) struct Wired {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<SessionLog>,
+    /// The kind of work that it became.
+    pub(crate) mode: RunMode,
+    /// That it is less than what was asked for, and why.
+    pub(crate) fell: Option<Noted>,
 }
 
 /// Who does the work.
 pub(crate) enum Agent<'a> {
-    /// The built-in agent on a model, with the schema of its answer and the directory where it begins.
-    Model(&'a ModelPlan, Option<&'a str>, Option<&'a Path>),
+    /// A runtime, on this kind of work.
+    Works(Works<'a>),
     /// Nobody: what is there already is judged.
     Nobody,
+}
+
+/// A runtime and what it is wanted for.
+pub(crate) struct Works<'a> {
+    pub(crate) plan: &'a RuntimePlan,
+    pub(crate) mode: RunMode,
+    /// The schema of its answer.
+    pub(crate) schema: Option<&'a str>,
+    /// The directory where it begins.
+    pub(crate) cd: Option<&'a Path>,
+    /// Less will do where it cannot do that.
+    pub(crate) fallback: bool,
 }
 
 /// Builds an engine for a workspace.
@@ -65,44 +86,39 @@ pub(crate) fn engine(
     let isolated = default_mode == windlass_core::gate::Mode::Auto;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
-    let runtime: Arc<dyn Runtime> = match agent {
-        Agent::Nobody => Arc::new(Nobody),
-        Agent::Model(plan, schema, cd) => {
-            let (provider, model) = provider(settings, plan, &credentials)?;
-            check_price(settings, provider.as_ref(), &model)?;
+    let chosen = match agent {
+        Agent::Nobody => Chosen { runtime: Arc::new(Nobody), mode: RunMode::Full, fell: None },
+        Agent::Works(works) => {
             let redactor = redactor_of(&credentials);
             let inputs = Inputs {
                 settings,
                 root: &root,
-                cd: *cd,
+                cd: works.cd,
                 isolated,
                 validators: &validators,
                 redactor: redactor.as_ref(),
             };
-            let prompt = Prompt::of(&inputs);
-            let options = NativeOptions {
-                model,
-                system: prompt.system(),
-                sampling: Sampling { output_schema: schema.map(output_schema).transpose()?, ..settings.sampling() },
-                max_output: settings.max_output(),
-                instructions: prompt.instructions,
-            };
-            Arc::new(NativeRuntime::new(provider, clock.clone(), options))
+            let making = Making { settings, credentials: &credentials, clock: &clock, prompt: Prompt::of(&inputs) };
+            making.choose(works)?
         }
+    };
+    let place = match agent {
+        Agent::Works(Works { plan: RuntimePlan::Foreign(plan), .. }) => Some(agents::place(plan, settings)),
+        _ => None,
     };
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
     let gate = settings.gate(default_mode, &programs::names(&tools))?;
-    let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone())?;
+    let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone(), place)?;
     let place = transactions(settings, root.clone(), env, held)?;
     let mut builder = Engine::builder();
     for validator in validators {
         builder = builder.validator(validator);
     }
     let engine = builder
-        .runtime(runtime)
+        .runtime(chosen.runtime)
         .store(store.clone())
         .describe(root.root().display().to_string(), env!("CARGO_PKG_VERSION"))
         .workspaces(Arc::new(place))
@@ -113,7 +129,7 @@ pub(crate) fn engine(
         .gate(gate)
         .tools(tools)
         .build()?;
-    Ok(Wired { engine, store })
+    Ok(Wired { engine, store, mode: chosen.mode, fell: chosen.fell })
 }
 
 /// An engine for what is done to sessions alone: it works nowhere.

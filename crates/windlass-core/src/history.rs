@@ -2,6 +2,7 @@
 //! There is no second saved state: resuming is loading and folding. No message list it gives holds a call without
 //! its result.
 
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -127,16 +128,20 @@ pub struct OpenCall {
     pub known: Vec<String>,
     /// What was asked about it and answered, in order: whoever goes on with it does not ask again.
     pub answered: Vec<(Ask, Answer)>,
+    /// The event of the message that asked for it.
+    said: u64,
     /// Its result, while others of its message have none.
     result: Option<ToolResult>,
 }
 
+/// Messages that wait for results of an earlier one; with more of them its calls are closed without.
+const MAX_LATER: usize = 256;
 /// What is remembered of the effects of one call.
 const MAX_KNOWN: usize = 20;
 
 impl OpenCall {
-    fn new(call: &ToolCall) -> Self {
-        Self { call: call.clone(), started: false, known: Vec::new(), answered: Vec::new(), result: None }
+    fn new(said: u64, call: &ToolCall) -> Self {
+        Self { call: call.clone(), started: false, known: Vec::new(), answered: Vec::new(), said, result: None }
     }
 
     /// Its result, or one that says why it has none: what was never begun did not happen.
@@ -158,10 +163,12 @@ impl OpenCall {
 #[derive(Default)]
 pub struct History {
     entries: Arc<Vec<Entry>>,
-    /// Calls of the last assistant message, in order.
+    /// Calls of the last assistant message, in order, and of those that wait behind it.
     open: Vec<OpenCall>,
     /// The event of that message.
     open_seq: u64,
+    /// What was said while its calls were open.
+    later: VecDeque<(u64, Message)>,
     /// Bytes of all messages together.
     held: usize,
     /// What they took when no room could be made.
@@ -235,20 +242,19 @@ impl History {
                 self.run_spent = Spent::default();
                 self.push(seq, prompt.clone());
             }
-            // A foreign agent may call again before it has all results: that is more of the same step.
-            EventKind::Said { message } if message.role == Role::Assistant && self.open_calls().next().is_some() => {
-                self.say_more(message);
+            // A foreign agent may go on before it has all results: what it says waits, so that each call is followed by
+            // its own.
+            EventKind::Said { message } if message.role == Role::Assistant && self.may_wait() => {
+                self.open.extend(message.calls().map(|call| OpenCall::new(seq, call)));
+                self.later.push_back((seq, message.clone()));
             }
             EventKind::IterationStarted { foreign_session: Some(session), .. } => {
                 self.foreign_session = Some(session.clone());
             }
             EventKind::Said { message } => {
                 self.close_open("the session went on before it had a result");
-                self.open = message.calls().map(OpenCall::new).collect();
-                self.open_seq = seq;
-                if !message.parts.is_empty() {
-                    self.push(seq, message.clone());
-                }
+                self.open = message.calls().map(|call| OpenCall::new(seq, call)).collect();
+                self.say(seq, message.clone());
             }
             EventKind::CallStarted { call, .. } => {
                 if let Some(open) = self.open.iter_mut().find(|open| open.call.id == call.id) {
@@ -321,6 +327,12 @@ impl History {
             }
             open.started = true;
         }
+    }
+
+    /// The try that the open run is at.
+    #[must_use]
+    pub fn iteration(&self) -> Option<u32> {
+        self.run.as_ref().map(|run| run.iteration)
     }
 
     /// The foreign agent's session that a try of this session was last with.
@@ -449,30 +461,50 @@ impl History {
             return;
         };
         open.result = Some(result.clone());
-        if self.open.iter().all(|open| open.result.is_some()) {
-            self.close_open("");
+        while !self.open.is_empty() && self.front().all(|open| open.result.is_some()) {
+            self.close_front("");
         }
+    }
+
+    /// The calls of the last message in the list.
+    fn front(&self) -> impl Iterator<Item = &OpenCall> {
+        self.open.iter().filter(|open| open.said == self.open_seq)
+    }
+
+    /// Whether what is said now may wait for results.
+    fn may_wait(&self) -> bool {
+        self.open_calls().next().is_some() && self.later.len() < MAX_LATER
     }
 
     /// Pairs what is open, in call order, and says so for the ones that have no result.
     fn close_open(&mut self, why: &str) {
-        if self.open.is_empty() {
-            return;
+        while !self.open.is_empty() || !self.later.is_empty() {
+            self.close_front(why);
         }
-        let results = self.open.drain(..).map(|open| open.settle(why)).collect();
-        self.push(self.open_seq, Message::results(results));
     }
 
-    /// Adds what an agent says while calls are open to the message that made them, so that each keeps its result.
-    fn say_more(&mut self, more: &Message) {
-        self.open.extend(more.calls().map(OpenCall::new));
-        let entries = Arc::make_mut(&mut self.entries);
-        let Some(last) = entries.last_mut().filter(|last| last.seq() == self.open_seq) else { return };
-        let mut whole = Message::clone(last);
-        whole.parts.extend(more.parts.iter().cloned());
-        self.held -= last.bytes();
-        *last = Entry::at(self.open_seq, whole);
-        self.held += last.bytes();
+    /// Pairs the calls of the last message, and says what waited behind it.
+    fn close_front(&mut self, why: &str) {
+        let front = self.open_seq;
+        let (calls, rest): (Vec<_>, Vec<_>) = self.open.drain(..).partition(|open| open.said == front);
+        self.open = rest;
+        if !calls.is_empty() {
+            let results = calls.into_iter().map(|open| open.settle(why)).collect();
+            self.push(front, Message::results(results));
+        }
+        while let Some((seq, message)) = self.later.pop_front() {
+            self.say(seq, message);
+            if self.front().next().is_some() {
+                break;
+            }
+        }
+    }
+
+    fn say(&mut self, seq: u64, message: Message) {
+        self.open_seq = seq;
+        if !message.parts.is_empty() {
+            self.push(seq, message);
+        }
     }
 
     fn push(&mut self, seq: u64, message: Message) {

@@ -84,6 +84,27 @@ fn results_are_one_message_in_call_order_however_they_finish() {
 }
 
 #[test]
+fn what_is_said_while_calls_are_open_waits_for_their_results() {
+    let words = || EventKind::Said { message: Message::assistant("meanwhile") };
+    let shape = |history: &History| -> Vec<String> {
+        let part = |part: &Part| match part {
+            Part::Text { text } => text.clone(),
+            Part::Call(call) => call.id.0.clone(),
+            Part::Result(result) => result.text.clone(),
+            _ => String::new(),
+        };
+        history.entries().iter().map(|entry| entry.parts.iter().map(part).collect::<Vec<_>>().join(" ")).collect()
+    };
+    let mut kinds = vec![started(), said(&[1]), words(), said(&[2, 3]), finished(3), finished(2)];
+    assert_eq!(shape(&fold(kinds.clone())), ["go", "c1"]);
+    kinds.push(finished(1));
+    assert_eq!(shape(&fold(kinds)), ["go", "c1", "r1", "meanwhile", "c2 c3", "r2 r3"]);
+    let cut = fold(vec![started(), said(&[1]), said(&[2]), finished(2), ended()]);
+    assert_eq!(shape(&cut).len(), 5, "{:?}", shape(&cut));
+    assert_eq!(shape(&cut)[4], "r2");
+}
+
+#[test]
 fn a_dangling_call_says_whether_it_may_have_happened() {
     let begun = EventKind::CallStarted { call: call(2), verdict: crate::gate::Verdict::Allow, rule: "r".into() };
     let history = fold(vec![started(), said(&[1, 2, 3]), finished(1), begun, ended(), started()]);

@@ -2,8 +2,10 @@
 //! A runtime that cannot do the job fails here, by name, before the first token.
 
 mod features;
+mod work;
 
 pub use self::features::{Feature, Features};
+pub use self::work::{Needs, RunMode, Work};
 
 use std::fmt;
 use std::sync::Arc;
@@ -310,12 +312,16 @@ impl Capabilities {
     }
 
     /// Fails with everything a person needs to choose differently.
-    pub fn require(self, runtime: &str, work: &str, needed: Self) -> Result<(), Unmet> {
-        let missing = Self(needed.0 & !self.0);
+    pub fn require(self, runtime: &str, work: Work) -> Result<(), Unmet> {
+        let needs = work.needs();
+        let mut missing = Self(needs.all.0 & !self.0);
+        if needs.one_of.0 & self.0 == 0 {
+            missing.0 |= needs.one_of.0;
+        }
         if missing.0 == 0 {
             return Ok(());
         }
-        Err(Unmet { runtime: runtime.to_owned(), work: work.to_owned(), needed, offered: self, missing })
+        Err(Unmet { runtime: runtime.to_owned(), work, needs, offered: self, missing })
     }
 }
 
@@ -337,55 +343,20 @@ impl fmt::Display for Capabilities {
 /// A runtime that cannot do the work it was chosen for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the runtime `{runtime}` cannot do this work ({work})\n  required:  {needed}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime or a model that has it, or a kind of work that needs less"
+    "the runtime `{runtime}` cannot do this work ({})\n  required:  {needs}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime or a model that has it (`windlass runtimes` lists them), or a kind of work that needs less (`--fallback` steps down by itself)",
+    work.word()
 )]
 pub struct Unmet {
     /// Who.
     pub runtime: String,
     /// What for.
-    pub work: String,
+    pub work: Work,
     /// All that is needed.
-    pub needed: Capabilities,
+    pub needs: Needs,
     /// All that is offered.
     pub offered: Capabilities,
     /// The difference.
     pub missing: Capabilities,
-}
-
-/// What kind of work a run is (spec 4.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RunMode {
-    /// Edits and runs commands.
-    #[default]
-    Full,
-    /// Proposes a patch that the engine applies.
-    Patch,
-    /// Looks and answers.
-    Analysis,
-}
-
-impl RunMode {
-    /// What it demands of a runtime.
-    #[must_use]
-    pub fn needs(self) -> Capabilities {
-        use Capability as C;
-        match self {
-            Self::Full => Capabilities::of([C::NativeToolLoop, C::FilesystemEdit, C::Shell]),
-            Self::Patch => Capabilities::of([C::TextCompletion, C::StructuredOutput]),
-            Self::Analysis => Capabilities::of([C::TextCompletion]),
-        }
-    }
-
-    /// In words.
-    #[must_use]
-    pub fn work(self) -> &'static str {
-        match self {
-            Self::Full => "full coder",
-            Self::Patch => "patch coder",
-            Self::Analysis => "text QA, analysis",
-        }
-    }
 }
 
 #[cfg(test)]
@@ -395,14 +366,28 @@ mod tests {
     #[test]
     fn the_error_names_required_available_missing_and_what_to_do() {
         let offered = Capabilities::of([Capability::TextCompletion, Capability::Shell]);
-        let text = offered.require("toy", RunMode::Full.work(), RunMode::Full.needs()).map_err(|err| err.to_string());
+        let text = offered.require("toy", Work::FullCoder).map_err(|err| err.to_string());
         let golden = "the runtime `toy` cannot do this work (full coder)\n  \
              required:  native_tool_loop, filesystem_edit, shell\n  \
              available: text_completion, shell\n  \
              missing:   native_tool_loop, filesystem_edit\n  \
-             what to do: choose a runtime or a model that has it, or a kind of work that needs less";
+             what to do: choose a runtime or a model that has it (`windlass runtimes` lists them), or a kind of work \
+             that needs less (`--fallback` steps down by itself)";
         assert_eq!(text, Err(golden.to_owned()));
-        assert_eq!(Capabilities::of(Capability::ALL).require("toy", "x", RunMode::Full.needs()), Ok(()));
+        for work in Work::ALL {
+            assert_eq!(Capabilities::of(Capability::ALL).require("toy", work), Ok(()));
+        }
+    }
+
+    #[test]
+    fn of_alternatives_one_is_enough_and_none_names_all() {
+        let shell = Capabilities::of([Capability::Shell]);
+        let unmet = shell.require("toy", Work::EndToEnd).map_err(|err| err.to_string());
+        let text = unmet.err().unwrap_or_default();
+        assert!(text.contains("required:  shell, and function_tools or mcp"), "{text}");
+        assert!(text.contains("missing:   function_tools, mcp"), "{text}");
+        let with = Capabilities::of([Capability::Shell, Capability::Mcp]);
+        assert_eq!(with.require("toy", Work::EndToEnd), Ok(()));
     }
 
     #[test]

@@ -219,8 +219,7 @@ pub trait Processes: Send + Sync {
     /// The place of an agent that is not ours, where this run has one. What cannot be had is an error, never a weaker
     /// place.
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
-        let why = "this run has no place for an agent that is not ours".to_owned();
-        Box::pin(std::future::ready(Err(ProcessError(why))))
+        Box::pin(std::future::ready(Err(ProcessError::no_enclosure())))
     }
 }
 
@@ -321,6 +320,18 @@ pub struct JobOutput {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ProcessError(pub String);
+
+impl ProcessError {
+    /// There is no place here for an agent that is not ours.
+    #[must_use]
+    pub fn no_enclosure() -> Self {
+        Self(
+            "an agent that is not ours only works on a copy of the tree, in the kernel sandbox: run it isolated \
+             (`--isolated`, without `--in-place` and `--sandbox full`)"
+                .to_owned(),
+        )
+    }
+}
 
 /// One changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -3,11 +3,13 @@
 //! It names no tool and opens nothing.
 
 mod earlier;
+mod foreign;
 mod hidden;
 mod keys;
 mod one;
 
 pub(crate) use earlier::Earlier;
+pub(crate) use foreign::ForeignCalls;
 
 pub(crate) use hidden::Unhidden;
 pub(crate) use keys::OF_A_RUN;
@@ -27,7 +29,7 @@ use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Effect, Tool, ToolSet, Toolbox};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::{Artifacts, Change, FileChange, Files, Outside, Processes, Redactor, Snapshots};
 
@@ -67,6 +69,8 @@ pub(crate) struct Executor {
     pub(crate) told_keys: Mutex<Vec<String>>,
     /// What was asked and answered before this process came to it.
     pub(crate) earlier: Earlier,
+    /// Calls of a foreign agent that are under way.
+    pub(crate) foreign: ForeignCalls,
 }
 
 /// A call that may run.
@@ -94,6 +98,18 @@ impl Toolbox for Executor {
 
     fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         Box::pin(self.settle_all(calls))
+    }
+
+    fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
+        Box::pin(self.admit_foreign(call))
+    }
+
+    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.observe_foreign(call))
+    }
+
+    fn reported(&self, result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.report_foreign(result))
     }
 }
 

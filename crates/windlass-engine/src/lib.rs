@@ -63,5 +63,5 @@ pub use asking::{NoSuchAsk, OnAsk};
 pub use facade::{AnswerRequest, Request, ResultFold, RunResult};
 pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
-pub use schema::{check_arguments, check_schema};
+pub use schema::{check_arguments, check_output, check_schema};
 pub use session::{ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, Noted, Open, Session};

@@ -12,6 +12,11 @@ pub fn check_schema(schema: &Value) -> Result<(), String> {
     jsonschema::validator_for(schema).map(|_| ()).map_err(|err| err.to_string())
 }
 
+/// Whether an answer fits the schema that was asked for, and why not, in the words a model is told.
+pub fn check_output(schema: &Value, output: &Value) -> Result<(), String> {
+    Schemas::default().check("the output", schema, output)
+}
+
 /// Whether arguments fit a tool's schema, and why not, in the words a model is told.
 pub fn check_arguments(tool: &str, schema: &Value, args: &Value) -> Result<(), String> {
     Schemas::default().check(tool, schema, args)

@@ -248,7 +248,7 @@ impl Engine {
     /// Opens a session for a kind of work. A runtime that cannot do it fails here, by name.
     pub async fn open(&self, which: Open, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
-        parts.runtime.capabilities().require(parts.runtime.name(), mode.work(), mode.needs())?;
+        parts.runtime.capabilities().require(parts.runtime.name(), mode.work())?;
         match which {
             Open::New => self.create(mode).await,
             Open::Resume(id) => self.resume(id, mode).await,
@@ -340,6 +340,15 @@ pub enum Noted {
         of: u64,
         /// Each by content.
         swaps: Vec<Swap>,
+    },
+    /// Another runtime or kind of work took over before the work began.
+    FailedOver {
+        /// What was asked for.
+        from: String,
+        /// What it became.
+        to: String,
+        /// Why.
+        reason: String,
     },
     /// A kept copy was thrown away.
     Discarded {
@@ -484,7 +493,8 @@ impl Session {
         Ok(RunHandle { id, events, control })
     }
 
-    /// Notes what happened to the user's tree or to a kept copy outside of any run: taken back, done again, thrown away.
+    /// Notes what happened outside of any run: to the user's tree or to a kept copy (taken back, done again, thrown away),
+    /// or to who does the work.
     /// Gives the number of the event.
     pub async fn note(&self, what: Noted) -> Result<u64, EngineError> {
         let _alone = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
@@ -494,6 +504,7 @@ impl Session {
             Noted::Redone { of, swaps } => EventKind::Redone { of, files: files(&swaps), swaps },
             Noted::Discarded { name } => EventKind::Discarded { name },
             Noted::Landed { landed, tree_hash } => EventKind::Landed { landed, tree_hash },
+            Noted::FailedOver { from, to, reason } => EventKind::FailedOver { from, to, reason },
         };
         let seq = self.log.emit(&self.scope(None), kind).await?;
         self.log.sync().await?;

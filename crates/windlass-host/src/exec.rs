@@ -4,6 +4,7 @@
 //! purpose ends with the run.
 
 mod capture;
+mod enclosed;
 mod env;
 mod group;
 mod guard;
@@ -21,15 +22,18 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
+use windlass_core::enclosure::Enclosure;
 use windlass_core::workspace::{
     Command, Files, Finished, JobId, JobOutput, ProcessEnd, ProcessError, Processes, Watch,
 };
 use windlass_core::{BoxFuture, CancellationToken};
 
 pub use self::env::child_env;
+pub(crate) use self::env::neutral_env;
 pub(crate) use self::guard::Guard;
 
 use self::capture::Capture;
+use self::enclosed::{Enclosed, Tenants};
 use self::group::{Apart, Launch, Running, start_inside};
 use self::jobs::Jobs;
 use crate::sandbox::{Inside, Remarks, Sandbox};
@@ -57,6 +61,8 @@ pub struct HostProcesses {
     guard: Arc<Guard>,
     sandbox: Option<Arc<Sandbox>>,
     jobs: Jobs,
+    /// Agents that are not ours.
+    tenants: Arc<Tenants>,
     /// In the environment of every command, so that daemons can be told from others.
     mark: String,
     /// Something was started since daemons were last looked for.
@@ -72,8 +78,8 @@ impl HostProcesses {
         env.push(("PWD".into(), root.root().into()));
         let mark = format!("{:016x}", crate::clock::random_u64());
         env.push((MARK.into(), (&mark).into()));
-        let (guard, jobs, started) = (Arc::default(), Jobs::default(), AtomicBool::new(false));
-        Self { root, env, shell, apart: Apart::needed(), guard, sandbox: None, jobs, mark, started }
+        let (guard, jobs, tenants, started) = (Arc::default(), Jobs::default(), Arc::default(), AtomicBool::new(false));
+        Self { root, env, shell, apart: Apart::needed(), guard, sandbox: None, jobs, tenants, mark, started }
     }
 
     /// The same in a sandbox, whose environment counts then.
@@ -107,12 +113,9 @@ impl HostProcesses {
     }
 
     fn launch_in(&self, inside: &Inside, command: &Command, layer: Option<&str>) -> Result<Running, ProcessError> {
-        // The handle is not needed, but what it says is: the directory is there and inside.
-        drop(self.workdir(&command.workdir)?);
-        let dir = self.root.resolve(if command.workdir.is_empty() { "." } else { &command.workdir });
-        let dir = dir.map_err(|err| ProcessError(format!("cannot start a command there: {err}")))?;
+        let dir = workdir_in(&self.root, &command.workdir)?;
         let argv = [self.shell.clone().into_os_string(), "-c".into(), command.line.clone().into()];
-        start_inside(inside, &argv, &self.root.root().join(dir.path), command, layer)
+        start_inside(inside, &argv, &dir, command, layer)
     }
 
     /// Runs a command to its end, over a layer of its own where one is named; then what it wrote in the workspace is
@@ -147,21 +150,30 @@ impl HostProcesses {
     }
 
     fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
-        let dir = self.workdir(&command.workdir)?;
+        let dir = open_workdir(&self.root, &command.workdir)?;
         self.started.store(true, Ordering::Relaxed);
         let (env, apart, guard) = (&self.env, self.apart, &self.guard);
         let input = command.input.clone();
         Launch { program: &self.shell, args: &["-c", &command.line], env, dir, input, apart, guard }.start()
     }
+}
 
-    fn workdir(&self, given: &str) -> Result<OwnedFd, ProcessError> {
-        if self.root.is_gone() {
-            let path = self.root.root().display();
-            return Err(ProcessError(format!("the workspace {path} was deleted; restore it or open another one")));
-        }
-        let given = if given.is_empty() { "." } else { given };
-        self.root.open_directory(given).map_err(|err| ProcessError(format!("cannot start a command there: {err}")))
+fn open_workdir(root: &Root, given: &str) -> Result<OwnedFd, ProcessError> {
+    if root.is_gone() {
+        let path = root.root().display();
+        return Err(ProcessError(format!("the workspace {path} was deleted; restore it or open another one")));
     }
+    let given = if given.is_empty() { "." } else { given };
+    root.open_directory(given).map_err(|err| ProcessError(format!("cannot start a command there: {err}")))
+}
+
+/// Where a program starts, as a path in the view of a sandbox.
+fn workdir_in(root: &Root, given: &str) -> Result<PathBuf, ProcessError> {
+    // The handle is not needed, but what it says is: the directory is there and inside.
+    drop(open_workdir(root, given)?);
+    let dir = root.resolve(if given.is_empty() { "." } else { given });
+    let dir = dir.map_err(|err| ProcessError(format!("cannot start a command there: {err}")))?;
+    Ok(root.root().join(dir.path))
 }
 
 impl Processes for HostProcesses {
@@ -190,7 +202,20 @@ impl Processes for HostProcesses {
     fn stop_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.jobs.stop_all().await;
+            self.tenants.end_all().await;
             self.end_leftovers();
+        })
+    }
+
+    fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
+        Box::pin(async move {
+            let (Some(sandbox), Some(inside)) = (&self.sandbox, self.inside().await?) else {
+                return Err(ProcessError::no_enclosure());
+            };
+            let lodging = sandbox.lodge(&inside).await.ok_or_else(ProcessError::no_enclosure)?;
+            let lodging = lodging.map_err(|err| ProcessError(err.to_string()))?;
+            let enclosed = Enclosed::new(lodging, &inside, &self.root, &self.tenants)?;
+            Ok(Arc::new(enclosed) as Arc<dyn Enclosure>)
         })
     }
 }

@@ -10,6 +10,8 @@
 mod aside;
 mod catching_up;
 mod copied;
+#[cfg(test)]
+mod enclosed_tests;
 mod landing;
 mod layer;
 mod live;
@@ -31,6 +33,7 @@ use windlass_core::workspace::*;
 
 use windlass_sandbox::{Session, Spec};
 
+pub(crate) use self::shelf::remove_tree;
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
@@ -129,6 +132,8 @@ impl Desk {
                     .to_owned(),
             ));
         };
+        // An agent goes on with what it remembers of this session, whichever copy it works on.
+        let sandbox = sandbox.lodging(session).map_err(isolation)?.map_or(sandbox, Arc::new);
         if let Some(name) = kept {
             let slot = self.shelf.open(name).map_err(shelf_error)?;
             if slot.card.root != self.root.root() {

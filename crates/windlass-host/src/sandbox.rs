@@ -1,6 +1,7 @@
 //! The kernel sandbox of a session: opened with the first command, gone with the session. It turns a plan into a view,
 //! runs commands in it, is their way out where hosts are allowed, and says what it had to do with a failure.
 
+mod agent;
 mod gitconfig;
 mod gitdir;
 mod hint;
@@ -9,6 +10,8 @@ pub(crate) mod names;
 mod net;
 mod plan;
 mod proxy;
+#[cfg(test)]
+pub(crate) mod test_helper;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -17,8 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 pub(crate) use windlass_sandbox::Tree;
-use windlass_sandbox::{Access, Opened, Session, Tier};
+use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Tier};
 
+pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
 pub use self::plan::{Level, SandboxPlan};
 pub use windlass_sandbox::{Ended, Helper, Limits, SandboxError, Standard};
@@ -33,6 +37,8 @@ pub struct Sandbox {
     env: Vec<(OsString, OsString)>,
     /// What stands at the workspace's path.
     tree: TreePlan,
+    /// The home of an agent that is not ours, in runs that may have one.
+    agent_home: Option<PathBuf>,
     /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
     demanded: bool,
     state: Mutex<State>,
@@ -80,14 +86,23 @@ impl Sandbox {
     /// A sandbox for commands with exactly this environment.
     #[must_use]
     pub fn new(plan: SandboxPlan, helper: Helper, env: Vec<(OsString, OsString)>) -> Self {
-        Self { plan, helper, env, tree: TreePlan::default(), demanded: false, state: Mutex::default() }
+        let tree = TreePlan::default();
+        Self { plan, helper, env, tree, agent_home: None, demanded: false, state: Mutex::default() }
     }
 
     /// Another one by the same plan, with another tree at the workspace's path. Whatever its commands change stays in
     /// that tree, so that no name in it needs protection.
     pub(crate) fn over(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
-        Self { plan, helper, env, tree, demanded: true, state: Mutex::default() }
+        let agent_home = self.agent_home.clone();
+        Self { plan, helper, env, tree, agent_home, demanded: true, state: Mutex::default() }
+    }
+
+    /// Another one by the same plan for the isolated runs of a session, in which the agent of the plan has its home;
+    /// none where there is no agent.
+    pub(crate) fn lodging(&self, session: &str) -> Result<Option<Self>, String> {
+        let Some(agent) = &self.plan.agent else { return Ok(None) };
+        Ok(Some(Self { agent_home: Some(agent.home(session)?), ..self.over(self.tree.clone()) }))
     }
 
     /// The git directory outside the workspace that commands need.
@@ -189,14 +204,15 @@ impl Sandbox {
     }
 
     fn enter(&self) -> Result<Inside, SandboxError> {
-        let whole = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Full, &self.tree));
+        let spec = |tier| self.plan.spec(&self.env, tier, &self.tree, self.agent_home.as_deref());
+        let whole = Session::open(&self.helper, &spec(Tier::Full));
         let (opened, tier) = match whole {
             Ok(opened) => (opened, Tier::Full),
             Err(why @ SandboxError::NoLayers(_)) => return Err(why),
             // Without a view of its own nothing else can stand at the workspace's path.
             Err(why) if self.tree.tree.is_some() => return Err(unavailable(&why)),
             Err(why) if self.plan.accept_landlock => {
-                let weaker = Session::open(&self.helper, &self.plan.spec(&self.env, Tier::Landlock, &self.tree));
+                let weaker = Session::open(&self.helper, &spec(Tier::Landlock));
                 (
                     weaker
                         .map_err(|also| SandboxError::Unavailable(format!("{why}; nor can Landlock alone: {also}")))?,
@@ -209,18 +225,52 @@ impl Sandbox {
         let refused = Refused::default();
         let mut env = without_proxies(&self.env, &self.plan.net);
         let mut proxy = None;
-        if let (NetPolicy::Hosts(rules), Some((port, listener))) = (&self.plan.net, listener) {
-            let runtime = tokio::runtime::Handle::try_current()
-                .map_err(|_| SandboxError::Unavailable("a list of hosts needs a running tokio runtime".to_owned()))?;
-            let served = proxy::serve(listener, rules.clone().into(), refused.clone());
-            proxy = Some(runtime.spawn(served).abort_handle());
-            env.extend(proxy_variables(port));
+        if let (NetPolicy::Hosts(rules), Some(listener)) = (&self.plan.net, listener) {
+            let (task, variables) = way_out(listener, rules.clone(), &refused)?;
+            proxy = Some(task);
+            env.extend(variables);
         }
-        env.push(("TMPDIR".into(), "/tmp".into()));
+        env.extend(self.usual_variables());
+        Ok(Inside { tree: Mutex::new(tree), session, env, refused, proxy, tier })
+    }
+
+    /// What everything that is started has in its environment.
+    fn usual_variables(&self) -> Vec<(OsString, OsString)> {
+        let mut env = vec![("TMPDIR".into(), "/tmp".into())];
         env.extend(gitconfig::variables(self.plan.home.as_deref()));
         // Programs of ours that a command starts know by it that no person did.
         env.push((crate::exec::MARK.into(), "sandbox".into()));
-        Ok(Inside { tree: Mutex::new(tree), session, env, refused, proxy, tier })
+        env
+    }
+
+    /// A place for the agent of the plan in an open sandbox; none where the run has no agent.
+    pub(crate) async fn lodge(&self, inside: &Inside) -> Option<Result<Lodging, SandboxError>> {
+        let (agent, home) = self.plan.agent.as_ref().zip(self.agent_home.clone())?;
+        Some(self.lodge_agent(agent, home, inside).await)
+    }
+
+    async fn lodge_agent(&self, agent: &AgentPlan, home: PathBuf, inside: &Inside) -> Result<Lodging, SandboxError> {
+        let rules = agent.rules(&self.plan.net);
+        // With the machine's own network there is nothing that only the agent could reach. With any other there is a
+        // way out even where it leads nowhere: without one, programs wait long seconds for names that nobody resolves,
+        // and nobody hears whom they wanted to reach.
+        let listeners = if self.plan.net == NetPolicy::Open { 0 } else { 2 };
+        let (done, made) = tokio::sync::oneshot::channel();
+        inside.session.enclose(listeners, move |result| drop(done.send(result)))?;
+        let made = made.await.unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+        let (place, mut listeners) = made?;
+        let refused = Refused::default();
+        let mut env = agent::environment(&self.env, self.plan.home.as_deref());
+        env.extend(self.usual_variables());
+        let mut proxy = None;
+        if let Some(listener) = listeners.pop() {
+            let (task, variables) = way_out(listener, rules, &refused)?;
+            proxy = Some(task);
+            env.extend(variables);
+        }
+        let files = agent.home_files.iter().map(|file| file.to.clone()).collect();
+        let (endpoint, limits) = (listeners.pop(), self.plan.limits);
+        Ok(Lodging { place, home, files, endpoint, env, refused, proxy, limits })
     }
 
     /// What the sandbox has to say about a command that ended.
@@ -244,6 +294,41 @@ impl Sandbox {
     }
 }
 
+/// The place of an agent in an open sandbox. It does not keep the sandbox.
+#[derive(Debug)]
+pub(crate) struct Lodging {
+    pub(crate) place: Place,
+    /// Its home as it is outside of the view.
+    pub(crate) home: PathBuf,
+    /// What in its home is the person's.
+    pub(crate) files: Vec<String>,
+    /// Where its model is to be.
+    pub(crate) endpoint: Option<Listener>,
+    /// What its programs have in their environment.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) limits: Limits,
+    refused: Refused,
+    proxy: Option<AbortHandle>,
+}
+
+impl Lodging {
+    /// Its home as it sees it.
+    pub(crate) const HOME: &'static str = AGENT_HOME;
+
+    /// Hosts that were refused since somebody last looked.
+    pub(crate) fn take_refused(&self) -> Vec<String> {
+        self.refused.take()
+    }
+}
+
+impl Drop for Lodging {
+    fn drop(&mut self) {
+        if let Some(proxy) = &self.proxy {
+            proxy.abort();
+        }
+    }
+}
+
 /// What a sandbox says about a command.
 #[derive(Debug, Default)]
 pub(crate) struct Remarks {
@@ -264,6 +349,19 @@ impl Inside {
         self.session.start(argv, &self.env, dir, access, standard, done)
     }
 
+    /// Starts a program of an agent; see [`Session::start_in`].
+    pub(crate) fn start_in(
+        &self,
+        place: &Place,
+        argv: &[OsString],
+        env: &[(OsString, OsString)],
+        dir: &Path,
+        standard: Standard,
+        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
+    ) -> Result<windlass_sandbox::Child, SandboxError> {
+        self.session.start_in(place, argv, env, dir, standard, done)
+    }
+
     /// Starts a command over a layer of its own; see [`Session::start_over`].
     pub(crate) fn start_over(
         &self,
@@ -275,6 +373,18 @@ impl Inside {
     ) -> Result<windlass_sandbox::Child, SandboxError> {
         self.session.start_over(layer, argv, &self.env, dir, standard, done)
     }
+}
+
+/// Serves a list of hosts at a listener; gives the task and the variables that lead there.
+fn way_out(
+    (port, listener): Listener,
+    rules: Vec<HostRule>,
+    refused: &Refused,
+) -> Result<(AbortHandle, Vec<(OsString, OsString)>), SandboxError> {
+    let runtime = tokio::runtime::Handle::try_current()
+        .map_err(|_| SandboxError::Unavailable("a list of hosts needs a running tokio runtime".to_owned()))?;
+    let served = proxy::serve(listener, rules.into(), refused.clone());
+    Ok((runtime.spawn(served).abort_handle(), proxy_variables(port)))
 }
 
 /// What cannot be had, with what to do about it.

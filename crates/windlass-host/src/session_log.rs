@@ -125,6 +125,8 @@ impl SessionLog {
         match std::fs::remove_dir_all(&home) {
             // Somebody who reads it just wrote its index.
             Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir_all(&home),
+            // An agent took the modes away in its home.
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => crate::isolated::remove_tree(&home),
             done => done,
         }
         .map_err(|err| failed("delete", &home, &err))

@@ -198,6 +198,16 @@ async fn a_fork_reads_the_artifacts_of_the_session_it_came_from() {
     assert_eq!(std::fs::read_dir(f.log.home(&other).join("artifacts")).unwrap().count(), 1);
 }
 
+#[tokio::test]
+async fn a_session_goes_with_what_an_agent_closed_in_its_home() {
+    let f = Fixture::written(1).await;
+    let closed = f.log.home(&f.id).join("agents/robot/closed");
+    std::fs::create_dir_all(closed.join("deep")).unwrap();
+    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    f.log.delete(&f.id).await.unwrap();
+    assert!(!f.log.home(&f.id).exists());
+}
+
 /// Opens a log of three events with something after it: the three stay, the rest is set aside whole.
 #[track_caller]
 fn check_torn(rest: &[u8]) {

@@ -41,6 +41,8 @@ pub struct Root {
     path: PathBuf,
     kernel: KernelLookup,
     swept: write::Swept,
+    /// What is made in it is for its owner alone.
+    private: bool,
 }
 
 impl Root {
@@ -52,7 +54,13 @@ impl Root {
 
     /// A tree that stands for the directory at this path: what the path shows to others is something else.
     pub(crate) fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
-        Self { dir, path, kernel: KernelLookup::default(), swept: write::Swept::default() }
+        Self { dir, path, kernel: KernelLookup::default(), swept: write::Swept::default(), private: false }
+    }
+
+    /// Opens a directory that somebody writes who is not trusted: no link in it is followed at its end, and what we make
+    /// there is for its owner alone.
+    pub(crate) fn open_private(path: &Path) -> Result<Self, OpenError> {
+        Ok(Self { kernel: KernelLookup::without_links(), private: true, ..Self::open(path)? })
     }
 
     /// Opens a directory as a workspace. `unfit` are directories that hold far more than a project, such as

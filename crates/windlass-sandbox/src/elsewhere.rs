@@ -23,6 +23,10 @@ pub fn seatbelt_profile(spec: &Spec) -> String {
     let root = (spec.access == Access::Write).then_some(&spec.root);
     let written = spec.write.iter().chain(&spec.caches).chain(root).chain(&spec.scratch);
     lines.extend(written.map(|place| format!("(allow file-write* (subpath {}))", quoted(place))));
+    if let Some(home) = &spec.agent {
+        lines.push(format!("(allow file-read* file-write* (subpath {}))", quoted(&home.from)));
+        lines.extend(home.files.iter().map(|(from, _)| format!("(allow file-read* (literal {}))", quoted(from))));
+    }
     lines.push("(allow file-write* (literal \"/dev/null\") (literal \"/dev/tty\"))".to_owned());
     // Later rules count over earlier ones.
     for name in spec.protect.iter().filter(|name| name.how != Protection::Pinned) {
@@ -85,7 +89,7 @@ pub enum WslWish {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Protected;
+    use crate::spec::{AgentHome, Protected};
 
     fn spec(access: Access, net: Net) -> Spec {
         let root = std::path::PathBuf::from("/w s/\"x");
@@ -94,6 +98,7 @@ mod tests {
             net,
             read: vec!["/tools".into()],
             caches: vec!["/c".into()],
+            agent: Some(AgentHome { from: "/h".into(), files: vec![("/auth".into(), "auth".into())] }),
             hide: vec![root.join(".env")],
             protect: vec![Protected { base: root.clone(), name: ".git/hooks".into(), how: Protection::Frozen }],
             ..Spec::around(root)
@@ -107,6 +112,8 @@ mod tests {
         for line in [
             "(allow file-read* (subpath \"/tools\"))",
             "(allow file-write* (subpath \"/w s/\\\"x\"))",
+            "(allow file-read* file-write* (subpath \"/h\"))",
+            "(allow file-read* (literal \"/auth\"))",
             "(deny file-write* (subpath \"/w s/\\\"x/.git/hooks\"))",
             "(deny file-read* file-write* (subpath \"/w s/\\\"x/.env\"))",
             "(deny network*)",

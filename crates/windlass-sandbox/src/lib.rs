@@ -23,5 +23,5 @@ pub use inside::supervise;
 #[cfg(target_os = "linux")]
 pub use probe::{Offer, landlock_version, probe};
 #[cfg(target_os = "linux")]
-pub use session::{Child, Ended, Helper, Opened, SandboxError, Session, Standard};
-pub use spec::{Access, Layer, Limits, LimitsHit, Net, Protected, Protection, Spec, Tier, Tree};
+pub use session::{Child, Ended, Helper, Listener, Opened, Place, SandboxError, Session, Standard};
+pub use spec::{AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, Net, Protected, Protection, Spec, Tier, Tree};

@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use crate::spec::{Access, LimitsHit, Spec};
@@ -50,13 +50,16 @@ pub enum SandboxError {
     Gone(String),
 }
 
+/// A listener, with its port.
+pub type Listener = (u16, std::net::TcpListener);
+
 /// A sandbox that is built, and what else it was asked for.
 #[derive(Debug)]
 pub struct Opened {
     /// The sandbox.
     pub session: Session,
     /// A listener on the sandbox's own loopback, with its port.
-    pub listener: Option<(u16, std::net::TcpListener)>,
+    pub listener: Option<Listener>,
     /// The tree that commands work in, where it is not the workspace itself: a directory to open others beneath, with
     /// nothing covered in it. What is done there commands see at once, and the other way round.
     pub tree: Option<OwnedFd>,
@@ -76,10 +79,26 @@ struct Shared {
     tidied: Mutex<mpsc::Receiver<()>>,
 }
 
-type Callback = Box<dyn FnOnce(Result<Ended, SandboxError>) + Send>;
+type Callback<T> = Box<dyn FnOnce(Result<T, SandboxError>) + Send>;
 
-/// Who waits for which command; `None` once the helper is gone.
-type Waiting = Option<HashMap<u32, Callback>>;
+/// Who waits for something, and for what.
+enum Waiter {
+    End(Callback<Ended>),
+    Place(Callback<(Place, Vec<Listener>)>),
+}
+
+impl Waiter {
+    /// What it waits for will not be.
+    fn refuse(self, why: SandboxError) {
+        match self {
+            Self::End(done) => done(Err(why)),
+            Self::Place(done) => done(Err(why)),
+        }
+    }
+}
+
+/// Who waits for which command or place; `None` once the helper is gone.
+type Waiting = Option<HashMap<u32, Waiter>>;
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -107,11 +126,28 @@ pub struct Standard {
     pub error: OwnedFd,
 }
 
-/// A command that runs.
+/// A command that runs. It does not keep the sandbox, and ends with it.
 #[derive(Debug)]
 pub struct Child {
-    session: Session,
+    session: Weak<Shared>,
     id: u32,
+}
+
+/// The place of an agent: what is started in it sees [`crate::AGENT_HOME`], and has a network apart from that of the
+/// commands where it was made with listeners. It does not keep the sandbox.
+#[derive(Debug)]
+pub struct Place {
+    session: Weak<Shared>,
+    id: u32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.upgrade() {
+            // A helper that is gone has no places either.
+            let _ = session.send(&Request::Leave { id: self.id }, &[]);
+        }
+    }
 }
 
 impl Session {
@@ -179,24 +215,59 @@ impl Session {
         self.launch(launch, &standard, Box::new(done))
     }
 
-    fn launch(&self, launch: Launch, standard: &Standard, done: Callback) -> Result<Child, SandboxError> {
+    /// Makes a place for an agent, with so many listeners on a loopback of its own that nobody else reaches; without
+    /// any, its network is that of the commands. Needs [`Spec::agent`]. `done` is called once, from another thread.
+    pub fn enclose(
+        &self,
+        listeners: u32,
+        done: impl FnOnce(Result<(Place, Vec<Listener>), SandboxError>) + Send + 'static,
+    ) -> Result<(), SandboxError> {
+        let ask = |id| Request::Enclose { id, listeners };
+        self.ask(ask, &[], Waiter::Place(Box::new(done))).map(drop)
+    }
+
+    /// Starts a program in the place of an agent; as [`Session::start`] for one that may change things.
+    pub fn start_in(
+        &self,
+        place: &Place,
+        argv: &[OsString],
+        env: &[(OsString, OsString)],
+        dir: &Path,
+        standard: Standard,
+        done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
+    ) -> Result<Child, SandboxError> {
+        self.launch(Launch { place: place.id, ..words(argv, env, dir) }, &standard, Box::new(done))
+    }
+
+    fn launch(&self, launch: Launch, standard: &Standard, done: Callback<Ended>) -> Result<Child, SandboxError> {
+        let handles = [standard.input.as_fd(), standard.output.as_fd(), standard.error.as_fd()];
+        let run = |id| Request::Run(Box::new(Launch { id, ..launch }));
+        let id = self.ask(run, &handles, Waiter::End(done))?;
+        Ok(Child { session: Arc::downgrade(&self.0), id })
+    }
+
+    /// Asks for something that somebody waits for; gives its number.
+    fn ask(
+        &self,
+        request: impl FnOnce(u32) -> Request,
+        handles: &[BorrowedFd<'_>],
+        waiter: Waiter,
+    ) -> Result<u32, SandboxError> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let launch = Launch { id, ..launch };
         {
             let mut waiting = self.0.waiting();
             let Some(waiting) = waiting.as_mut() else {
                 return Err(SandboxError::Gone("its supervisor was ended".to_owned()));
             };
-            waiting.insert(id, done);
+            waiting.insert(id, waiter);
         }
-        let handles = [standard.input.as_fd(), standard.output.as_fd(), standard.error.as_fd()];
-        if let Err(err) = self.0.send(&Request::Run(Box::new(launch)), &handles) {
+        if let Err(err) = self.0.send(&request(id), handles) {
             if let Some(waiting) = self.0.waiting().as_mut() {
                 waiting.remove(&id);
             }
             return Err(SandboxError::Gone(err.to_string()));
         }
-        Ok(Child { session: self.clone(), id })
+        Ok(id)
     }
 }
 
@@ -210,6 +281,7 @@ fn words(argv: &[OsString], env: &[(OsString, OsString)], dir: &Path) -> Launch 
         dir: dir.as_os_str().as_bytes().to_vec(),
         access: Access::Write,
         layer: Vec::new(),
+        place: 0,
     }
 }
 
@@ -226,7 +298,9 @@ impl Child {
 
     fn signal(&self, signal: i32) {
         // A helper that is gone has taken the command with it.
-        let _ = self.session.0.send(&Request::Signal { id: self.id, signal }, &[]);
+        if let Some(session) = self.session.upgrade() {
+            let _ = session.send(&Request::Signal { id: self.id, signal }, &[]);
+        }
     }
 }
 
@@ -294,31 +368,48 @@ fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<Report, Sandb
 fn listen(
     reading: &UnixStream,
     mut inbox: Inbox,
-    shared: &std::sync::Weak<Shared>,
+    shared: &Weak<Shared>,
     mut helper: std::process::Child,
     tidy: mpsc::Sender<()>,
 ) {
     while matches!(inbox.fill(reading), Ok(true)) {
         while let Ok(Some(frame)) = inbox.next() {
-            let (id, result) = match Report::decode(&frame) {
-                Ok(Report::Ended { id, status, limits }) => {
-                    let limits = LimitsHit { processes: limits & HIT_PROCESSES != 0, memory: limits & HIT_MEMORY != 0 };
-                    (id, Ok(Ended { status: ExitStatus::from_raw(status), limits }))
-                }
-                Ok(Report::Failed { id, why }) => (id, Err(SandboxError::Command(why))),
-                Ok(Report::NotLayered { id, why }) => (id, Err(SandboxError::NoLayers(why))),
-                _ => continue,
-            };
-            let callback = shared.upgrade().and_then(|shared| shared.waiting().as_mut()?.remove(&id));
-            if let Some(callback) = callback {
-                callback(result);
+            match Report::decode(&frame) {
+                Ok(report) => hear(report, &mut inbox, shared),
+                Err(_) => continue,
             }
         }
     }
     let left = shared.upgrade().and_then(|shared| shared.waiting().take());
-    for (_, callback) in left.into_iter().flatten() {
-        callback(Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+    for (_, waiter) in left.into_iter().flatten() {
+        waiter.refuse(SandboxError::Gone("its supervisor was ended".to_owned()));
     }
     drop(tidy);
     let _ = helper.wait();
+}
+
+/// Tells whoever waits for it.
+fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
+    let waiter = |id: u32| shared.upgrade().and_then(|shared| shared.waiting().as_mut()?.remove(&id));
+    match report {
+        Report::Ended { id, status, limits } => {
+            let limits = LimitsHit { processes: limits & HIT_PROCESSES != 0, memory: limits & HIT_MEMORY != 0 };
+            if let Some(Waiter::End(done)) = waiter(id) {
+                done(Ok(Ended { status: ExitStatus::from_raw(status), limits }));
+            }
+        }
+        Report::Enclosed { id, ports } => {
+            // Taken also when nobody waits any more: the next handles are somebody else's.
+            let listener = |port| Some((u16::try_from(port).ok()?, std::net::TcpListener::from(inbox.handle()?)));
+            let listeners: Option<Vec<Listener>> = ports.into_iter().map(listener).collect();
+            let place = Place { session: Weak::clone(shared), id };
+            if let Some(Waiter::Place(done)) = waiter(id) {
+                let lost = || SandboxError::Gone("a listener was lost on the way".to_owned());
+                done(listeners.map(|listeners| (place, listeners)).ok_or_else(lost));
+            }
+        }
+        Report::Failed { id, why } => drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::Command(why)))),
+        Report::NotLayered { id, why } => drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::NoLayers(why)))),
+        Report::Ready { .. } | Report::Unavailable { .. } | Report::NoLayers { .. } => {}
+    }
 }

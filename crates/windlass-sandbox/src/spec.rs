@@ -34,6 +34,8 @@ pub struct Spec {
     pub hide: Vec<PathBuf>,
     /// Names that are not writable, also while they are absent.
     pub protect: Vec<Protected>,
+    /// The home of an agent that is not ours. Only what is started in a place of its own sees it.
+    pub agent: Option<AgentHome>,
     /// What the network is.
     pub net: Net,
     /// How much a command may use.
@@ -62,6 +64,7 @@ impl Spec {
             caches: Vec::new(),
             hide: Vec::new(),
             protect: Vec::new(),
+            agent: None,
             net: Net::Off,
             limits: Limits::default(),
             scratch: None,
@@ -90,6 +93,18 @@ pub enum Tree {
         /// Where it is. Canonical.
         from: PathBuf,
     },
+}
+
+/// Where the home of an agent is in the view: the same in every session, because agents write paths of it down.
+pub const AGENT_HOME: &str = "/.windlass/home";
+
+/// The home of an agent that is not ours, shown at [`AGENT_HOME`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentHome {
+    /// The directory that is shown there and takes the writes. Canonical.
+    pub from: PathBuf,
+    /// Single files that are shown in it and not writable: where they are, and their names relative to the home.
+    pub files: Vec<(PathBuf, PathBuf)>,
 }
 
 /// A directory with a private layer on top.

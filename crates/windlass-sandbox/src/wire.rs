@@ -15,7 +15,7 @@ use crate::spec::Access;
 /// The longest frame: an environment and a command line at their largest.
 const MAX_FRAME: usize = 8 << 20;
 /// Handles that come with one frame, at most.
-const MAX_HANDLES: usize = 4;
+pub(crate) const MAX_HANDLES: usize = 4;
 
 /// Bits of the limits that were hit.
 pub(crate) const HIT_PROCESSES: u32 = 1;
@@ -28,6 +28,11 @@ pub(crate) enum Request {
     Run(Box<Launch>),
     /// Signals everything in a command.
     Signal { id: u32, signal: i32 },
+    /// Makes a place for an agent, with so many listeners on a loopback of its own; without any, its network is that of
+    /// the sandbox.
+    Enclose { id: u32, listeners: u32 },
+    /// That place is not needed any more.
+    Leave { id: u32 },
 }
 
 /// A command to start.
@@ -43,6 +48,8 @@ pub(crate) struct Launch {
     pub(crate) access: Access,
     /// The name of the layer that takes what it writes in the workspace; empty where there is none.
     pub(crate) layer: Vec<u8>,
+    /// The place of an agent that it is started in; 0 for any other command.
+    pub(crate) place: u32,
 }
 
 /// What the supervisor says.
@@ -61,6 +68,8 @@ pub(crate) enum Report {
     Failed { id: u32, why: String },
     /// A command could not have the layer that it was to have.
     NotLayered { id: u32, why: String },
+    /// A place is made; its listeners come beside it.
+    Enclosed { id: u32, ports: Vec<u32> },
 }
 
 impl Request {
@@ -75,11 +84,21 @@ impl Request {
                 out.bytes(&launch.dir);
                 out.number(u32::from(launch.access == Access::ReadOnly));
                 out.bytes(&launch.layer);
+                out.number(launch.place);
             }
             Self::Signal { id, signal } => {
                 out.number(2);
                 out.number(*id);
                 out.number(signal.cast_unsigned());
+            }
+            Self::Enclose { id, listeners } => {
+                out.number(5);
+                out.number(*id);
+                out.number(*listeners);
+            }
+            Self::Leave { id } => {
+                out.number(6);
+                out.number(*id);
             }
         }
         out.0
@@ -95,8 +114,11 @@ impl Request {
                 dir: from.bytes()?.to_vec(),
                 access: if from.number()? == 0 { Access::Write } else { Access::ReadOnly },
                 layer: from.bytes()?.to_vec(),
+                place: from.number()?,
             }))),
             2 => Ok(Self::Signal { id: from.number()?, signal: from.number()?.cast_signed() }),
+            5 => Ok(Self::Enclose { id: from.number()?, listeners: from.number()? }),
+            6 => Ok(Self::Leave { id: from.number()? }),
             _ => Err(garbled()),
         }
     }
@@ -135,6 +157,12 @@ impl Report {
                 out.number(*id);
                 out.bytes(why.as_bytes());
             }
+            Self::Enclosed { id, ports } => {
+                out.number(7);
+                out.number(*id);
+                out.number(u32::try_from(ports.len()).unwrap_or(u32::MAX));
+                ports.iter().for_each(|port| out.number(*port));
+            }
         }
         out.0
     }
@@ -148,6 +176,13 @@ impl Report {
             4 => Ok(Self::Failed { id: from.number()?, why: from.text()? }),
             5 => Ok(Self::NoLayers { why: from.text()? }),
             6 => Ok(Self::NotLayered { id: from.number()?, why: from.text()? }),
+            7 => {
+                let (id, count) = (from.number()?, from.number()? as usize);
+                if count > MAX_HANDLES {
+                    return Err(garbled());
+                }
+                Ok(Self::Enclosed { id, ports: (0..count).map(|_| from.number()).collect::<io::Result<_>>()? })
+            }
             _ => Err(garbled()),
         }
     }
@@ -295,6 +330,7 @@ mod tests {
             dir: b"/x".to_vec(),
             access: Access::ReadOnly,
             layer: b"one".to_vec(),
+            place: 3,
         };
         let request = Request::Run(Box::new(launch));
         send(one.as_fd(), &request.encode(), &[one.as_fd()]).expect("sent");

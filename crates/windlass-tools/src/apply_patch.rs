@@ -9,6 +9,7 @@ use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{FileErrorKind, Files};
+use windlass_host::edit::matching::EditError;
 use windlass_host::edit::patch::{Change, Found, HunkProblem, Patch, PatchError, Plan};
 
 use crate::args::{parse, spec};
@@ -20,7 +21,7 @@ use crate::seen::Seen;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Args {
-    /// The patch: `*** Begin Patch` … `*** End Patch`, or a unified diff.
+    /// The patch: `*** Begin Patch` … `*** End Patch`, a unified diff, or search/replace blocks.
     patch: String,
 }
 
@@ -93,6 +94,11 @@ fn refusal(err: &PatchError) -> ToolFailure {
         PatchError::Forbidden { .. } => ErrorCategory::Blocked,
         PatchError::NotFound { .. } => ErrorCategory::NotFound,
         PatchError::Unusable { .. } => ErrorCategory::Exception,
+        PatchError::Block { problem, .. } => match problem {
+            EditError::Missing { .. } => ErrorCategory::Stale,
+            EditError::Ambiguous { .. } | EditError::Count { .. } => ErrorCategory::Ambiguous,
+            _ => ErrorCategory::InvalidArguments,
+        },
         PatchError::Hunk { problem, .. } => match **problem {
             HunkProblem::Missing { .. } | HunkProblem::HeaderMissing { .. } | HunkProblem::LeavesLines => {
                 ErrorCategory::Stale

@@ -123,8 +123,11 @@ fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolF
     let mut notes: Vec<String> =
         applied.iter().filter(|one| one.count > 1).map(|one| format!("replaced {} places", one.count)).collect();
     if let Some(how) = applied.iter().map(|one| one.how).max().filter(|how| *how > How::LineEndings) {
-        let what =
-            if how == How::Indentation { "indentation; the new text was re-indented" } else { "trailing spaces" };
+        let what = match how {
+            How::Indentation => "indentation; the new text was re-indented",
+            How::Punctuation => "how its quotes and dashes are written",
+            _ => "trailing spaces",
+        };
         notes.push(format!("the text was found only apart from {what}"));
         notes.extend(done.iter().filter_map(|change| change.diff.clone()));
     }
@@ -158,8 +161,12 @@ fn edits(args: &Args) -> Result<Vec<Edit<'_>>, ToolFailure> {
 fn refusal(args: &Args, edits: &[Edit<'_>], index: usize, err: &EditError) -> ToolFailure {
     let category = match err {
         EditError::Missing { .. } => ErrorCategory::NotFound,
-        EditError::Ambiguous { .. } => ErrorCategory::Ambiguous,
-        EditError::EmptyOld | EditError::SameText | EditError::NoChange => ErrorCategory::InvalidArguments,
+        EditError::Ambiguous { .. } | EditError::Count { .. } => ErrorCategory::Ambiguous,
+        EditError::EmptyOld
+        | EditError::SameText
+        | EditError::NoChange
+        | EditError::Repeated { .. }
+        | EditError::Elided => ErrorCategory::InvalidArguments,
     };
     let which = if edits.len() > 1 { format!("edit {} of {}: ", index + 1, edits.len()) } else { String::new() };
     let hint = if category == ErrorCategory::NotFound && numbered(edits[index].old) {

@@ -39,7 +39,8 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
     let mut chart = Chart::default();
     chart.line("flowchart LR");
     chart.node("person", &["prompt"]);
-    chart.node("runtime", &["runtime: native"]);
+    let runtime = settings.layers.text("runtime").unwrap_or("native");
+    chart.node("runtime", &[&format!("runtime: {runtime}")]);
     chart.node("provider", &[&model(&agent, &settings)]);
     chart.node("budget", &budget(&settings.budget()?).iter().map(String::as_str).collect::<Vec<_>>());
     chart.node("gate", &rules(&gate).iter().map(String::as_str).collect::<Vec<_>>());

@@ -189,7 +189,7 @@ pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
 async fn changes_of(settings: &Settings, root: &Arc<Root>, card: &Card) -> Result<Changes, Failure> {
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
-    let sandbox = sandboxing::sandbox(settings, root.root(), Vec::new(), env.clone())?;
+    let sandbox = sandboxing::sandbox(settings, root.root(), Vec::new(), env.clone(), None)?;
     let all = wire::transactions(settings, root.clone(), env, sandbox)?;
     let (session, run) = (card.session.parse::<SessionId>(), card.run.parse::<RunId>());
     let (Ok(session), Ok(run)) = (session, run) else {

@@ -67,7 +67,7 @@ fn capabilities() -> String {
     for one in Capability::ALL {
         let doc = docs.iter().find(|(word, _)| word == one.word()).map(|(_, doc)| doc.as_str()).unwrap_or_default();
         let mark = |yes: bool| if yes { "yes" } else { "" };
-        let needs = |mode: RunMode| if mode.needs().has(one) { "needs it" } else { "" };
+        let needs = |mode: RunMode| if mode.work().needs().all.has(one) { "needs it" } else { "" };
         text.push_str(&format!(
             "| `{}` | {} | {} | {} | {} | {} |\n",
             one.word(),

@@ -29,7 +29,7 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
     let env = child_env(std::env::vars_os(), settings.layers.texts("env.pass").unwrap_or_default());
     let tools = programs::all_tools(&settings)?;
     let hidden = settings.gate(Mode::Ask, &programs::names(&tools))?.hidden_paths();
-    let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env)? else {
+    let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env, None)? else {
         return Err(Failure::usage("`full` means no sandbox at all").hint("start the program itself instead"));
     };
     let dir = match &args.cd {

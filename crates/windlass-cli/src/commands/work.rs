@@ -25,7 +25,6 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::how::{How, over};
 use crate::plan;
-use crate::profile::Profile;
 use crate::saved_plan;
 use crate::session_run::{Desk, Input, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id};
 
@@ -48,7 +47,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         (None, false) => Which::New,
     };
     let profile = ready.settings.profile.as_ref();
-    let in_place = args.in_place || (!args.isolated && profile.is_some_and(|profile| profile.in_place));
+    let looks = profile.is_some_and(|profile| profile.in_place) && !ready.needs_copy();
+    let in_place = args.in_place || (!args.isolated && looks);
     let isolation = if in_place { Isolation::InPlace } else { Isolation::Isolated };
     let opening = Opening {
         agent: &args.agent,
@@ -72,7 +72,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
         limits: &args.limits,
         output: &args.output,
         which,
-        isolation: isolation(args.isolated || needs_copy(&ready)),
+        isolation: isolation(args.isolated || ready.needs_copy()),
         contract: &args.contract,
         kept: None,
         only_land: false,
@@ -122,7 +122,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         limits: &args.limits,
         output: &args.output,
         which: Which::Named(id.to_string()),
-        isolation: isolation(args.isolated || kept.is_some() || needs_copy(&ready)),
+        isolation: isolation(args.isolated || kept.is_some() || ready.needs_copy()),
         contract: &args.contract,
         kept,
         only_land: false,
@@ -241,11 +241,6 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
         }
     }
     Ok(Some(String::new()))
-}
-
-/// Whether the profile wants a copy to work on.
-fn needs_copy(ready: &Ready) -> bool {
-    ready.settings.profile.as_ref().is_some_and(Profile::needs_copy)
 }
 
 fn isolation(isolated: bool) -> Isolation {

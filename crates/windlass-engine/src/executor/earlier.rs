@@ -64,6 +64,18 @@ impl Earlier {
         }
     }
 
+    /// The answer to the approval of a call like this, under whatever id: a foreign agent makes its call again.
+    pub(crate) fn approval_like(&self, call: &ToolCall) -> Option<(Answer, Approval)> {
+        let same = |known: &VecDeque<(Ask, Answer)>| {
+            known.iter().any(|(ask, _)| match &ask.about {
+                About::Approval(asked) => asked.call.name == call.name && asked.call.args == call.args,
+                About::Question(_) | About::Landing(_) => false,
+            })
+        };
+        let id = lock(&self.answers).iter().find(|(_, known)| same(known)).map(|(id, _)| id.clone())?;
+        self.approval(&id)
+    }
+
     /// The answer to a question of a call, when the next one it asked was this.
     pub(crate) fn answer(&self, call: &CallId, question: &Question) -> Option<Answer> {
         let mut answers = lock(&self.answers);

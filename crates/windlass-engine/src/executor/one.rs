@@ -33,6 +33,18 @@ const MARKED: &str = "the arguments hold words that stand for a hidden secret; w
 /// Notes a session may keep, in bytes.
 const MAX_NOTES: usize = 64 << 10;
 
+/// A call as it is judged.
+pub(super) struct Case<'a> {
+    /// As it was asked for.
+    pub(super) call: &'a ToolCall,
+    /// The tool of ours that rules name.
+    pub(super) tool: &'a str,
+    /// The worst that tool can do.
+    pub(super) effect: Effect,
+    /// What the call would touch.
+    pub(super) touches: &'a [Touch],
+}
+
 /// What came of running a call.
 pub(super) struct Done {
     pub(super) result: ToolResult,
@@ -70,8 +82,16 @@ impl Executor {
         if worst >= Effect::Write && holds_mark(&call.args) {
             return self.refused(&call, ErrorCategory::InvalidArguments, MARKED).await;
         }
-        let decision = self.decide(&call, tool.as_ref(), &touches);
-        let rule = match self.approve(&call, tool.as_ref(), &touches, &decision).await? {
+        let decision = self.decide(&call.name, tool.spec().effect, &touches);
+        let case = Case { call: &call, tool: &call.name, effect: tool.spec().effect, touches: &touches };
+        let ctx = self.ctx(&voice);
+        let preview = || guarded(|| Ok(tool.preview(&call.args, &ctx))).ok().flatten();
+        let still = |approval: &Approval| {
+            let touches = guarded(|| tool.touches(&call.args, &ctx));
+            approval.call == call && touches.is_ok_and(|touches| self.is_still(&touches, approval))
+        };
+        let earlier = self.earlier.approval(&call.id);
+        let rule = match self.approve(&case, &decision, earlier, &preview, &still).await? {
             Ok(rule) => rule,
             Err((category, text)) => {
                 let denied = EventKind::Denied { call: call.id.clone(), rule: decision.rule, reason: text.clone() };
@@ -146,7 +166,7 @@ impl Executor {
     }
 
     /// What the model gets of a large output, and where the rest is.
-    fn fit(&self, text: &str, cap: usize, stored: Option<ArtifactRef>) -> (String, Option<ArtifactRef>) {
+    pub(super) fn fit(&self, text: &str, cap: usize, stored: Option<ArtifactRef>) -> (String, Option<ArtifactRef>) {
         if text.chars().nth(cap).is_none() {
             return (text.to_owned(), stored);
         }
@@ -176,20 +196,21 @@ impl Executor {
         self.schemas.check(&call.name, &tool.spec().schema, &call.args)
     }
 
-    fn decide(&self, call: &ToolCall, tool: &dyn Tool, touches: &[Touch]) -> Decision {
-        let proposal = Proposal { tool: &call.name, effect: tool.spec().effect, touches, place: self.place };
+    pub(super) fn decide(&self, tool: &str, effect: Effect, touches: &[Touch]) -> Decision {
+        let proposal = Proposal { tool, effect, touches, place: self.place };
         self.gate.lock().unwrap_or_else(PoisonError::into_inner).judge(&proposal)
     }
 
-    /// The rule under which the call may run, or what the model is told instead.
-    async fn approve(
+    /// The rule under which the call may run, or what the model is told instead. A person may take long: what they
+    /// approved must still be what would happen.
+    pub(super) async fn approve(
         &self,
-        call: &ToolCall,
-        tool: &dyn Tool,
-        touches: &[Touch],
+        case: &Case<'_>,
         decision: &Decision,
+        earlier: Option<(Answer, Approval)>,
+        preview: &(dyn Fn() -> Option<String> + Sync),
+        still: &(dyn Fn(&Approval) -> bool + Sync),
     ) -> Result<Result<String, (ErrorCategory, String)>, StoreError> {
-        let earlier = self.earlier.approval(&call.id);
         // A person's no to exactly this call counts before any rule, mode or flag that would let it run by now.
         let refused = matches!(earlier, Some((Answer::No { .. }, _)));
         match decision.verdict {
@@ -202,28 +223,27 @@ impl Executor {
             Verdict::Ask if self.yes => return Ok(Ok(format!("{}, answered by --yes", decision.rule))),
             Verdict::Ask | Verdict::Person => {}
         }
-        let proposal = Proposal { tool: &call.name, effect: tool.spec().effect, touches, place: self.place };
+        let Case { call, tool, effect, touches } = *case;
+        let proposal = Proposal { tool, effect, touches, place: self.place };
         let person = decision.verdict == Verdict::Person;
         let always = if person { None } else { PermissionGate::always_rule(&proposal) };
         let (answer, approval) = match earlier {
             Some(known) => known,
             None => {
-                let voice = CallVoice { executor: self, call };
-                let preview = guarded(|| Ok(tool.preview(&call.args, &self.ctx(&voice)))).ok().flatten();
                 let approval = Approval {
                     call: call.clone(),
                     touches: touches.to_vec(),
                     found: found(self.files.as_ref(), touches),
                     rule: decision.rule.clone(),
                     reason: decision.reason.clone(),
-                    preview,
+                    preview: preview(),
                     always: always.clone(),
                 };
                 let about = About::Approval(Box::new(approval.clone()));
                 (self.outlet.ask_about(about, person, Some(call.id.clone())).await?, approval)
             }
         };
-        if matches!(answer, Answer::Once | Answer::Always) && !self.is_still(call, tool, &approval) {
+        if matches!(answer, Answer::Once | Answer::Always) && !still(&approval) {
             let text = "what it would touch changed while it waited for approval; look again, then ask again";
             return Ok(Err((ErrorCategory::Stale, text.into())));
         }
@@ -246,13 +266,11 @@ impl Executor {
         })
     }
 
-    /// A person may take long: what was approved must still be what would happen, on the files it was asked about.
-    fn is_still(&self, call: &ToolCall, tool: &dyn Tool, approval: &Approval) -> bool {
-        let voice = CallVoice { executor: self, call };
-        let Ok(touches) = guarded(|| tool.touches(&call.args, &self.ctx(&voice))) else { return false };
+    /// Whether a call would touch what was approved, on the files it was asked about.
+    pub(super) fn is_still(&self, touches: &[Touch], approval: &Approval) -> bool {
         let same = touches.len() == approval.touches.len()
             && touches.iter().zip(&approval.touches).all(|(now, then)| now.is_same(then));
-        same && approval.call == *call && found(self.files.as_ref(), &touches) == approval.found
+        same && found(self.files.as_ref(), touches) == approval.found
     }
 
     fn add_rule(&self, always: Option<&str>) {
@@ -276,7 +294,7 @@ impl Executor {
         format!("there is no tool `{shown}`.{hint} The tools are: {}", names.join(", "))
     }
 
-    fn ctx<'a>(&'a self, voice: &'a CallVoice<'a>) -> ToolCtx<'a> {
+    pub(super) fn ctx<'a>(&'a self, voice: &'a CallVoice<'a>) -> ToolCtx<'a> {
         ToolCtx {
             files: &self.files,
             processes: &self.processes,
@@ -310,9 +328,9 @@ impl Drop for Untorn<'_> {
 }
 
 /// How one running call speaks.
-struct CallVoice<'a> {
-    executor: &'a Executor,
-    call: &'a ToolCall,
+pub(super) struct CallVoice<'a> {
+    pub(super) executor: &'a Executor,
+    pub(super) call: &'a ToolCall,
 }
 
 impl Voice for CallVoice<'_> {
@@ -353,7 +371,7 @@ impl Voice for CallVoice<'_> {
 }
 
 /// A tool is foreign code: its panic is its failure, not ours.
-fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFailure> {
+pub(super) fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFailure> {
     std::panic::catch_unwind(AssertUnwindSafe(look))
         .unwrap_or_else(|panic| Err(ToolFailure::new(ErrorCategory::Exception, describe_panic(panic.as_ref()))))
 }

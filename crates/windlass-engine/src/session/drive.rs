@@ -22,7 +22,7 @@ use windlass_core::workspace::{Artifacts, FileChange, Isolation, Opening, Terms,
 
 use super::Parts;
 use crate::account::OpenAccount;
-use crate::executor::{Earlier, Executor, OF_A_RUN, Unhidden, describe_panic, millis};
+use crate::executor::{Earlier, Executor, ForeignCalls, OF_A_RUN, Unhidden, describe_panic, millis};
 use crate::redact::RedactedArtifacts;
 use crate::run::{Contract, Halt, RunOutlet};
 
@@ -137,8 +137,9 @@ impl Work {
                 return Ok(Outcome::failed(reason, err.message));
             }
         };
-        let terms = transaction.terms();
+        let mut terms = transaction.terms();
         let isolated = place(&terms).isolated;
+        self.parts.runtime.terms(&mut terms);
         self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
         self.tell_notes(transaction.as_ref()).await?;
         let outcome = self.iterate(&executor, transaction.as_ref(), traces).await;
@@ -345,6 +346,7 @@ impl Work {
                 Start::Prompt => Earlier::default(),
                 Start::Answer { .. } => self.outlet.log.with_history(|history| Earlier::of(history.open_calls())),
             },
+            foreign: ForeignCalls::default(),
         }
     }
 }

@@ -79,12 +79,18 @@ impl Work {
     ) -> Result<Outcome, Ended> {
         if rest.is_none() {
             self.outlet.books.iteration_began();
-            self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
+            if !self.parts.runtime.begins_itself() {
+                self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
+            }
         }
         let pending = rest.map_or_else(Vec::new, |rest| rest.pending);
         let stop = self.iteration(executor, prompt, iteration, pending).await?;
         if matches!(stop, Stop::Paused { .. }) {
             return Err(Ended::Open);
+        }
+        // One that never came to say that it began has begun all the same.
+        if self.outlet.log.with_history(|history| history.iteration() != Some(iteration)) {
+            self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
         }
         self.outlet.emit(EventKind::IterationFinished { iteration, stop: word(&stop).into() }).await?;
         if let Stop::Answered { output } = &stop {

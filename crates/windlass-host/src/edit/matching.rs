@@ -1,11 +1,13 @@
 //! Search and replace: finds the one place an edit means and puts the new text there.
 //!
-//! Looks exactly first, then without regard to line endings, to trailing spaces, to indentation.
-//! Never applies anything fuzzier, never chooses between two places, never changes bytes outside the match.
+//! Looks exactly first, then without regard to line endings, to trailing spaces, to indentation, to how quotes and
+//! dashes are written. Never applies anything fuzzier, never chooses between two places, never changes bytes outside
+//! the match.
 
 use memchr::memmem::Finder;
 
 use super::nearest::{Nearest, nearest};
+use super::punctuation::{fold, folded};
 use super::reindent::reindent;
 use super::text::{Ending, Line, ending_for, lines, with_endings};
 
@@ -13,6 +15,8 @@ use super::text::{Ending, Line, ending_for, lines, with_endings};
 const MAX_COUNTED: usize = 1000;
 /// Line numbers listed in an error or a report.
 const MAX_LISTED: usize = 20;
+/// A text that occurs more than once is taken where a line was named if it is once within this many lines of it.
+pub(super) const NEAR: usize = 20;
 
 /// One replacement.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +40,8 @@ pub enum How {
     TrailingSpace,
     /// Apart from indentation; the new text was re-indented to fit.
     Indentation,
+    /// Apart from how quotes, dashes and spaces are written.
+    Punctuation,
 }
 
 /// What an edit did.
@@ -63,6 +69,25 @@ pub enum EditError {
     /// The replacement left the file as it was.
     #[error("the edit would leave the file exactly as it is")]
     NoChange,
+    /// The same edit was given before.
+    #[error("it is the same as edit {first}, so it would be made twice; give it once")]
+    Repeated {
+        /// Number of the other one, from 1.
+        first: usize,
+    },
+    /// The text is not there as often as it was said to be.
+    #[error("`old` occurs {found} times, not {times} times")]
+    Count {
+        /// How often it is there.
+        found: usize,
+        /// How often it should be.
+        times: usize,
+    },
+    /// Lines were left out in a way that leaves the place open.
+    #[error(
+        "the lines left out with `...` cannot be told; have the same `...` lines in the old and the new text, in the order of the file, each part after a line that stays"
+    )]
+    Elided,
     /// The text is not in the file.
     #[error("`old` was not found{}", shown(.nearest))]
     Missing {
@@ -108,18 +133,42 @@ pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
         return Err(EditError::SameText);
     }
     let file = File { content, lines: lines(content) };
-    for how in [How::Exact, How::LineEndings, How::TrailingSpace, How::Indentation] {
+    for how in [How::Exact, How::LineEndings, How::TrailingSpace, How::Indentation, How::Punctuation] {
         let places = match how {
             How::Exact => file.exact(edit),
             How::LineEndings => file.any_endings(edit),
             How::TrailingSpace | How::Indentation => file.whole_lines(edit, how),
+            How::Punctuation => file.any_punctuation(edit),
         };
         if !places.is_empty() {
             return file.replace(edit, &places, how);
         }
     }
-    let wanted: Vec<&str> = lines(edit.old).iter().map(|line| line.text).collect();
-    Err(EditError::Missing { nearest: nearest(&file.lines, &wanted) })
+    Err(file.missing(edit.old))
+}
+
+/// Where `old` stands as whole lines, and what goes there. `near` is the line (from 1) the edit is said to be at: it
+/// decides between equal places, and never overrules the text.
+pub(super) fn find_lines(content: &str, edit: &Edit<'_>, near: Option<usize>) -> Result<Place, EditError> {
+    if edit.old.is_empty() {
+        return Err(EditError::EmptyOld);
+    }
+    let file = File { content, lines: lines(content) };
+    for how in [How::Exact, How::TrailingSpace, How::Indentation, How::Punctuation] {
+        let mut places = file.whole_lines(edit, how);
+        if places.len() > 1
+            && let Some(near) = near
+        {
+            places = file.nearby(places, near);
+        }
+        if places.len() > 1 {
+            return Err(file.ambiguous(&places));
+        }
+        if let Some(only) = places.pop() {
+            return Ok(only);
+        }
+    }
+    Err(file.missing(edit.old))
 }
 
 /// Makes several edits one after another, each on the result of the one before; all or none.
@@ -144,10 +193,10 @@ struct File<'a> {
 }
 
 /// A stretch of the file and what goes there.
-struct Place {
-    start: usize,
-    end: usize,
-    new: String,
+pub(super) struct Place {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) new: String,
 }
 
 impl File<'_> {
@@ -168,11 +217,24 @@ impl File<'_> {
         if !self.content.contains('\r') && !edit.old.contains('\r') {
             return Vec::new();
         }
+        self.in_plain(edit, &with_endings(edit.old, Ending::Lf, false), |text| text.to_owned())
+    }
+
+    fn any_punctuation(&self, edit: &Edit<'_>) -> Vec<Place> {
+        if !folded(self.content) && !folded(edit.old) {
+            return Vec::new();
+        }
+        self.in_plain(edit, &fold(&with_endings(edit.old, Ending::Lf, false)), fold)
+    }
+
+    /// Places of `old` in the file with plain line endings and each line as `key` gives it: as many characters as
+    /// before, so that a place there is a place here.
+    fn in_plain(&self, edit: &Edit<'_>, old: &str, key: fn(&str) -> String) -> Vec<Place> {
         let mut plain = String::with_capacity(self.content.len());
         let mut starts = Vec::with_capacity(self.lines.len());
         for line in &self.lines {
             starts.push(plain.len());
-            plain.push_str(line.text);
+            plain.push_str(&key(line.text));
             if line.ending != Ending::None {
                 plain.push('\n');
             }
@@ -180,26 +242,33 @@ impl File<'_> {
         let original = |at: usize| {
             let index = starts.partition_point(|&start| start <= at) - 1;
             let line = &self.lines[index];
-            let inside = at - starts[index];
-            if inside <= line.text.len() { line.start + inside } else { line.end() }
+            let (from, until) = (starts[index], starts.get(index + 1).map_or(plain.len(), |next| *next));
+            let shown = plain[from..until].strip_suffix('\n').unwrap_or(&plain[from..until]);
+            if at > from + shown.len() {
+                return line.end();
+            }
+            // Folding keeps the number of characters, not of bytes.
+            let characters = plain[from..at].chars().count();
+            line.start + line.text.char_indices().nth(characters).map_or(line.text.len(), |(offset, _)| offset)
         };
-        let old = with_endings(edit.old, Ending::Lf, false);
         let (advance, limit) = stride(edit, old.len());
-        occurrences(&plain, &old, advance)
+        occurrences(&plain, old, advance)
             .take(limit)
             .map(|start| self.place(original(start), original(start + old.len()), edit.new, false))
             .collect()
     }
 
-    /// Whole lines, compared without trailing spaces or without indentation as well.
+    /// Whole lines, compared as `how` says.
     fn whole_lines(&self, edit: &Edit<'_>, how: How) -> Vec<Place> {
         let key = |text: &str| match how {
+            How::Exact | How::LineEndings => text.to_owned(),
+            How::TrailingSpace => text.trim_end().to_owned(),
             How::Indentation => text.trim().to_owned(),
-            _ => text.trim_end().to_owned(),
+            How::Punctuation => fold(text.trim_end()),
         };
         let wanted = lines(edit.old);
         // Blank lines are alike everywhere, so alone they say nothing about the place.
-        if wanted.iter().all(|line| line.text.trim().is_empty()) {
+        if how != How::Exact && wanted.iter().all(|line| line.text.trim().is_empty()) {
             return Vec::new();
         }
         let mut hay = String::from("\n");
@@ -243,6 +312,29 @@ impl File<'_> {
         Some(self.place(found[0].start, end, &new, false))
     }
 
+    fn missing(&self, old: &str) -> EditError {
+        let wanted: Vec<&str> = lines(old).iter().map(|line| line.text).collect();
+        EditError::Missing { nearest: nearest(&self.lines, &wanted) }
+    }
+
+    fn ambiguous(&self, places: &[Place]) -> EditError {
+        let lines = places.iter().take(MAX_LISTED).map(|place| self.line_at(place.start) + 1).collect();
+        EditError::Ambiguous { count: places.len().min(MAX_COUNTED), more: places.len() > MAX_COUNTED, lines }
+    }
+
+    /// The one place at the line, else the one place not far from it; all of them where that decides nothing.
+    fn nearby(&self, mut places: Vec<Place>, near: usize) -> Vec<Place> {
+        let line = |place: &Place| self.line_at(place.start) + 1;
+        if let Some(exact) = places.iter().position(|place| line(place) == near) {
+            return vec![places.swap_remove(exact)];
+        }
+        let close: Vec<usize> = (0..places.len()).filter(|&at| line(&places[at]).abs_diff(near) <= NEAR).collect();
+        match close[..] {
+            [only] => vec![places.swap_remove(only)],
+            _ => places,
+        }
+    }
+
     fn place(&self, start: usize, end: usize, new: &str, keep_explicit: bool) -> Place {
         let from = self.line_at(start);
         let to = (self.line_at(end.saturating_sub(1).max(start)) + 1).min(self.lines.len());
@@ -257,8 +349,7 @@ impl File<'_> {
     fn replace(&self, edit: &Edit<'_>, places: &[Place], how: How) -> Result<Applied, EditError> {
         let lines: Vec<usize> = places.iter().take(MAX_LISTED).map(|place| self.line_at(place.start) + 1).collect();
         if places.len() > 1 && !edit.replace_all {
-            let more = places.len() > MAX_COUNTED;
-            return Err(EditError::Ambiguous { count: places.len().min(MAX_COUNTED), more, lines });
+            return Err(self.ambiguous(places));
         }
         let mut content = String::with_capacity(self.content.len() + edit.new.len());
         let mut done = 0;

@@ -68,6 +68,11 @@ pub fn child_env(
     kept
 }
 
+/// The neutral settings by themselves.
+pub(crate) fn neutral_env() -> impl Iterator<Item = (OsString, OsString)> {
+    NEUTRAL.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)))
+}
+
 fn passes(name: &OsStr) -> bool {
     let neutral = NEUTRAL.iter().map(|(name, _)| name);
     let mut removed = neutral.chain(&GIT_PLACES).chain(&DROPPED);

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use windlass_core::enclosure::Enclosure;
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
@@ -159,5 +160,8 @@ impl Processes for Live {
                 processes.stop_all().await;
             }
         })
+    }
+    fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
+        Box::pin(async move { self.processes()?.enclose().await })
     }
 }

@@ -285,7 +285,7 @@ fn size_of(dir: &Path) -> u64 {
 }
 
 /// Removes a tree, also where commands or the kernel took the modes away.
-pub(super) fn remove_tree(dir: &Path) -> std::io::Result<()> {
+pub(crate) fn remove_tree(dir: &Path) -> std::io::Result<()> {
     let denied = match std::fs::remove_dir_all(dir) {
         Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => err,
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(()),

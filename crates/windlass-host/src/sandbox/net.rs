@@ -146,7 +146,9 @@ impl fmt::Display for NetPolicy {
 }
 
 impl HostRule {
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads one as people write it: a name, `*.name` or an address, each with `:port` or without.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (text, below) = text.strip_prefix("*.").map_or((text, false), |rest| (rest, true));
         let (host, port) = split_port(text)?;
         let host = clean_host(host)?;

@@ -9,7 +9,7 @@ use windlass_core::gate::is_credential;
 use windlass_sandbox::{Access, Layer, Limits, Net, Spec, Tier, Tree};
 
 use super::look::{self, Look};
-use super::{NetPolicy, TreePlan, gitdir, names};
+use super::{AgentPlan, NetPolicy, TreePlan, gitdir, names};
 
 /// What commands may do to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +45,8 @@ pub struct SandboxPlan {
     pub limits: Limits,
     /// Whether the weaker means will do where the kernel refuses the whole sandbox.
     pub accept_landlock: bool,
+    /// What an agent that is not ours gets; it only works in isolated runs.
+    pub agent: Option<AgentPlan>,
 }
 
 impl SandboxPlan {
@@ -53,8 +55,9 @@ impl SandboxPlan {
         self.data_dir.join("boxes").join("layers")
     }
 
-    /// The specification, with the environment commands will have and what stands at the workspace's path.
-    pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier, plan: &TreePlan) -> Spec {
+    /// The specification, with the environment commands will have, what stands at the workspace's path, and the home
+    /// of an agent where there is one.
+    pub(super) fn spec(&self, env: &[(OsString, OsString)], tier: Tier, plan: &TreePlan, agent: Option<&Path>) -> Spec {
         let home = self.home.as_deref().and_then(|home| home.canonicalize().ok());
         let mut shown = Shown { root: &self.root, read: BTreeSet::new(), caches: BTreeSet::new() };
         if let Some(home) = &home {
@@ -67,6 +70,10 @@ impl SandboxPlan {
             shown.add_read(Path::new("/etc/resolv.conf"));
         }
         shown.read.extend(self.read.iter().filter_map(|path| path.canonicalize().ok()));
+        let agent = self.agent.as_ref().zip(agent);
+        for program in agent.iter().flat_map(|(agent, _)| &agent.read) {
+            shown.add_read(program);
+        }
         let git = gitdir::outside(&self.root);
         let mut write: Vec<PathBuf> = self.write.iter().filter_map(|path| path.canonicalize().ok()).collect();
         let found = Look::WORKSPACE.at(&self.root, &self.hidden);
@@ -98,6 +105,7 @@ impl SandboxPlan {
             caches: shown.caches.into_iter().collect(),
             write,
             protect,
+            agent: agent.map(|(agent, home)| agent.shown(home)),
             net: match &self.net {
                 NetPolicy::Off => Net::Off,
                 NetPolicy::Loopback => Net::Loopback,

@@ -18,26 +18,10 @@ use windlass_core::workspace::{
 };
 
 use crate::landing::{Contents, land};
-use crate::sandbox::{Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use crate::sandbox::test_helper::helper;
+use crate::sandbox::{Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 use crate::transaction::InPlace;
 use crate::workspace::Root;
-
-/// The word by which this program knows that it is the helper of a sandbox.
-const AS_HELPER: &str = "windlass-helper-of-the-tests";
-
-/// Not a case: the program of the tests is the helper of their sandboxes, too.
-#[test]
-fn as_helper() {
-    if std::env::args().any(|word| word == AS_HELPER) {
-        let _ = windlass_sandbox::supervise();
-    }
-}
-
-fn helper() -> Helper {
-    let words = ["transaction::undo_tests::as_helper", AS_HELPER, "--exact", "--test-threads=1", "--nocapture"];
-    let program = std::env::current_exe().unwrap();
-    Helper { program, args: words.iter().map(Into::into).collect() }
-}
 
 /// A workspace with a run in it.
 struct Lab {
@@ -95,6 +79,7 @@ impl Lab {
                 hidden: Vec::new(),
                 limits: Limits::default(),
                 accept_landlock: false,
+                agent: None,
             };
             workspaces = workspaces.sandboxed(Arc::new(Sandbox::new(plan, helper(), env)));
         }

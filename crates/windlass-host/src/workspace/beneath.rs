@@ -72,11 +72,11 @@ impl Spot {
         if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
     }
 
-    /// Creates the missing directories and steps into them.
-    pub(crate) fn create_missing(&mut self, root: BorrowedFd<'_>, given: &Path) -> Result<(), FileError> {
+    /// Creates the missing directories with a mode, and steps into them.
+    pub(crate) fn create_missing(&mut self, root: BorrowedFd<'_>, given: &Path, mode: u32) -> Result<(), FileError> {
         for name in std::mem::take(&mut self.missing) {
             let parent = self.parent(root);
-            match rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o777)) {
+            match rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(mode)) {
                 // Somebody else may have made it meanwhile; opening it decides whether it is a directory.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(from_errno(given, errno)),

@@ -36,12 +36,13 @@ impl Root {
         let path = self.relative(given)?;
         let mut spot = self.locate(&path, LastLink::Follow)?;
         let old = self.replaceable(&spot, &path)?;
-        spot.create_missing(self.handle(), &path)?;
+        let (folders, files) = if self.private { (0o700, 0o600) } else { (0o777, 0o666) };
+        spot.create_missing(self.handle(), &path, folders)?;
         let Some(name) = spot.name.as_deref() else {
             return Err(wrong_kind(&path, FileKind::Directory, FileKind::File));
         };
         // While it is filled, nobody else sees what takes the place of a private file.
-        let mode = if old.is_some() { 0o600 } else { 0o666 };
+        let mode = if old.is_some() { 0o600 } else { files };
         self.swept.sweep(spot.parent(self.handle()));
         let draft = Draft::create(spot.parent(self.handle()), &path, mode)?;
         draft.fill(bytes, &path)?;
@@ -100,7 +101,7 @@ impl Root {
             Some(kind) if kind != FileKind::File => return Err(wrong_kind(&to_path, kind, FileKind::File)),
             _ => {}
         }
-        target.create_missing(self.handle(), &to_path)?;
+        target.create_missing(self.handle(), &to_path, 0o777)?;
         let source_dir = source.parent(self.handle());
         let target_dir = target.parent(self.handle());
         let renamed = if replace {

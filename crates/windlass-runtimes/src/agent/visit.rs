@@ -7,12 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_core::CancellationToken;
 use windlass_core::budget::Usage;
+use windlass_core::clock::Clock;
 use windlass_core::enclosure::Enclosure;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
+use windlass_core::turn::Planned;
 
 use super::WantedOutput;
 
@@ -59,6 +61,8 @@ pub struct Visit<'a> {
     pub output: Option<&'a WantedOutput>,
     /// Ends it.
     pub cancel: CancellationToken,
+    /// Time.
+    pub clock: &'a dyn Clock,
     name: String,
     state: Mutex<State>,
     kept: Mutex<Option<Box<dyn Any + Send>>>,
@@ -67,6 +71,7 @@ pub struct Visit<'a> {
 #[derive(Default)]
 struct State {
     began: bool,
+    session: Option<String>,
     worked: bool,
     open: HashMap<CallId, ToolCall>,
     reported: Option<Reported>,
@@ -81,11 +86,13 @@ impl<'a> Visit<'a> {
         model: ModelAccess,
         output: Option<&'a WantedOutput>,
         cancel: CancellationToken,
+        clock: &'a dyn Clock,
     ) -> Self {
         // The log says whose session it was; another agent's is of no use here.
         let own = job.foreign_session.as_deref().and_then(|text| text.split_once(':'));
         let resume = own.filter(|(whose, _)| *whose == name).map(|(_, id)| id.to_owned());
-        Self { job, place, model, resume, output, cancel, name: name.to_owned(), state: Mutex::default(), kept: Mutex::default() }
+        let (name, state, kept) = (name.to_owned(), Mutex::default(), Mutex::default());
+        Self { job, place, model, resume, output, cancel, clock, name, state, kept }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -105,7 +112,15 @@ impl<'a> Visit<'a> {
 
     /// Says that the try began, with the agent's own session. Before anything else is said; once is enough.
     pub async fn began(&self, session: Option<&str>) -> Result<(), RuntimeError> {
-        if std::mem::replace(&mut self.state().began, true) {
+        {
+            let mut state = self.state();
+            state.session = session.map(str::to_owned).or_else(|| state.session.take());
+            if std::mem::replace(&mut state.began, true) {
+                return Ok(());
+            }
+        }
+        // A try that waited for an answer began before it; only another session of the agent is news.
+        if !self.job.pending.is_empty() && session.is_none_or(|id| self.resume.as_deref() == Some(id)) {
             return Ok(());
         }
         let foreign_session = session.map(|id| format!("{}:{id}", self.name));
@@ -114,9 +129,16 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
+    /// The agent's session to go on with, in its own words: the one of this try, else the one of earlier.
+    #[must_use]
+    pub fn session(&self) -> Option<String> {
+        self.state().session.clone().or_else(|| self.resume.clone())
+    }
+
     /// A whole message of the agent's model. Calls in it have to be announced here before they are admitted, observed or
     /// reported.
     pub async fn said(&self, message: Message) -> Result<(), RuntimeError> {
+        self.began(None).await?;
         {
             let mut state = self.state();
             for call in message.calls() {
@@ -155,6 +177,18 @@ impl<'a> Visit<'a> {
         }
         drop(state);
         Ok(admitted)
+    }
+
+    /// Runs a call of a tool of ours that the agent was offered: judged and logged like any.
+    pub async fn call(&self, call: ToolCall) -> Result<ToolResult, RuntimeError> {
+        let planned = Planned { call: call.clone(), refuse: None };
+        let settled = self.job.toolbox.call(vec![planned]).await?.into_iter().next();
+        let mut state = self.state();
+        // It has its result. A call that is dropped on the way stays open, so that it gets one in the end.
+        state.open.remove(&call.id);
+        let Some(settled) = settled else { return Ok(ToolResult::not_run(&call, "nobody ran it")) };
+        state.worked |= settled.effect.is_some_and(|effect| effect > Effect::Read);
+        Ok(settled.result)
     }
 
     /// Notes a call that the agent runs without having asked.

@@ -21,11 +21,15 @@ use super::layer::{Parts, open_folder};
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
 use super::{Refusal, covers, fence};
-use crate::spec::{Access, Spec, Tier};
+use crate::spec::{AGENT_HOME, Spec, Tier};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
 
-/// How often the memory of all processes is added up.
+/// How often the memory of all processes is added up; of an agent more often, because nothing else bounds it.
 const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
+const LOOK_AT_AGENT: Duration = Duration::from_millis(100);
+/// What an agent may set aside beyond the memory it may use: engines of JavaScript reserve gigabytes that are writable
+/// and that they never touch, the more the more processors there are.
+const AGENT_RESERVE: u64 = 64 << 30;
 /// How often processes are counted: at first, after a while, and when there are many. (The kernel could tell of each
 /// one before it starts, but then a signal at the wrong moment makes a fork fail, which no program expects.)
 const COUNT: Duration = Duration::from_millis(20);
@@ -78,8 +82,19 @@ pub(crate) struct Ready {
     orders: UnixStream,
 }
 
+/// Whom something is made ready for.
+#[derive(Clone, Copy)]
+pub(crate) enum Whom<'a> {
+    /// A command that may change things.
+    Command,
+    /// One that only looks.
+    Looker,
+    /// An agent, with the network of its place where it has one of its own.
+    Agent(Option<BorrowedFd<'a>>),
+}
+
 /// Makes a command ready. What goes wrong on the way is said when it is started.
-pub(crate) fn prepare(terms: &Terms, access: Access) -> io::Result<Ready> {
+pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
     let (said, says) = UnixStream::pair()?;
     let (orders, taken) = UnixStream::pair()?;
     let namespaces = match terms.spec.tier {
@@ -89,9 +104,15 @@ pub(crate) fn prepare(terms: &Terms, access: Access) -> io::Result<Ready> {
     if let Some(pid) = sys::fork_into(namespaces)? {
         return Ok(Ready { pid, said, orders });
     }
+    let entered = match whom {
+        Whom::Agent(Some(network)) => sys::enter_network(network),
+        _ => Ok(()),
+    };
+    let entered = entered.map_err(|err| describe("the network of the agent's place cannot be entered", err));
     let fence = terms.fence.as_ref().map(AsFd::as_fd);
     sys::keep_only(&[Some(says.as_fd()), Some(taken.as_fd()), fence].into_iter().flatten().collect::<Vec<_>>());
-    let report = match First::new(terms, access).map_err(Refusal::from).and_then(|first| first.run(&taken)) {
+    let first = entered.and_then(|()| First::new(terms, whom));
+    let report = match first.map_err(Refusal::from).and_then(|first| first.run(&taken)) {
         Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
         Err(Refusal::Unavailable(why)) => [vec![1], why.into_bytes()].concat(),
         Err(Refusal::NoLayers(why)) => [vec![2], why.into_bytes()].concat(),
@@ -140,12 +161,13 @@ struct First<'a> {
     terms: &'a Terms,
     signals: OwnedFd,
     hit: u32,
+    agent: bool,
 }
 
 impl<'a> First<'a> {
-    fn new(terms: &'a Terms, access: Access) -> io::Result<Self> {
+    fn new(terms: &'a Terms, whom: Whom<'_>) -> io::Result<Self> {
         sys::die_with_parent();
-        if access == Access::ReadOnly && terms.spec.tier == Tier::Full {
+        if matches!(whom, Whom::Looker) && terms.spec.tier == Tier::Full {
             for place in &terms.writable {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let place = rustix::fs::open(place, flags, Mode::empty())?;
@@ -161,14 +183,14 @@ impl<'a> First<'a> {
             Tier::Landlock => sys::adopt_orphans()?,
         }
         let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM])?;
-        Ok(Self { terms, signals, hit: 0 })
+        Ok(Self { terms, signals, hit: 0, agent: matches!(whom, Whom::Agent(_)) })
     }
 
     fn run(mut self, orders: &UnixStream) -> Result<(i32, u32), Refusal> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
             drop(ours);
-            let err = become_command(self.terms, &theirs);
+            let err = become_command(self.terms, self.agent, &theirs);
             let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
             sys::exit_now(127)
         };
@@ -202,6 +224,10 @@ impl<'a> First<'a> {
         if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Full {
             rustix::mount::unmount(COMMAND_LAYERS, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
         }
+        if self.terms.spec.agent.is_some() && launch.place == 0 {
+            // What an agent remembers, and its login, is no other command's concern.
+            rustix::mount::unmount(AGENT_HOME, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+        }
         let handles: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
         // One that is gone already has said why.
         let _ = send(command.as_fd(), &frame, &handles);
@@ -230,7 +256,8 @@ impl<'a> First<'a> {
     /// Follows the command to its end; then this process may end, and with it all that is left.
     fn watch(&mut self, child: i32) -> io::Result<i32> {
         let began = Instant::now();
-        let mut look = began + LOOK_AT_MEMORY;
+        let between = if self.agent { LOOK_AT_AGENT } else { LOOK_AT_MEMORY };
+        let mut look = began + between;
         let most = self.terms.spec.limits.processes;
         let mut now = 0;
         loop {
@@ -259,7 +286,7 @@ impl<'a> First<'a> {
             now = self.count_processes(child);
             if look <= Instant::now() {
                 self.look_at_memory();
-                look = Instant::now() + LOOK_AT_MEMORY;
+                look = Instant::now() + between;
             }
         }
     }
@@ -378,21 +405,22 @@ fn next_order(orders: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 /// Turns this process into the command. Only returns when it cannot.
-fn become_command(terms: &Terms, orders: &UnixStream) -> io::Error {
-    match bind(terms).and_then(|()| await_orders(terms, orders)) {
+fn become_command(terms: &Terms, agent: bool, orders: &UnixStream) -> io::Error {
+    match bind(terms, agent).and_then(|()| await_orders(terms, orders)) {
         Ok(program) => program.start(),
         Err(err) => err,
     }
 }
 
 /// Gives up everything that a command must not have, but for what depends on where it works.
-fn bind(terms: &Terms) -> io::Result<()> {
+fn bind(terms: &Terms, agent: bool) -> io::Result<()> {
     // A session of its own has no terminal, so that nothing can be typed or asked there.
     rustix::process::setsid().map_err(io::Error::from)?;
     sys::limit(libc::RLIMIT_CORE, 0);
     sys::limit(libc::RLIMIT_FSIZE, terms.spec.limits.file_size);
     // Written memory and not address space: much of what programs reserve they never touch.
-    sys::limit(libc::RLIMIT_DATA, terms.spec.limits.memory);
+    let reserve = if agent { AGENT_RESERVE } else { 0 };
+    sys::limit(libc::RLIMIT_DATA, terms.spec.limits.memory.saturating_add(reserve));
     if terms.spec.tier == Tier::Full {
         // In a user namespace of its own only what runs in it counts.
         sys::limit(libc::RLIMIT_NPROC, MOST_TASKS);

@@ -10,7 +10,7 @@ use landlock::{
     RulesetCreatedAttr, Scope,
 };
 
-use crate::spec::{Access, Spec, Tier};
+use crate::spec::{AGENT_HOME, Access, Spec, Tier};
 
 /// The newest version of the rules that is known here; older kernels get what they know.
 const VERSION: ABI = ABI::V6;
@@ -35,6 +35,9 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
                 allow(rules, Path::new("/dev"), look | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev)?;
             for cache in &spec.caches {
                 rules = allow(rules, cache, handled)?;
+            }
+            if spec.agent.is_some() {
+                rules = allow(rules, Path::new(AGENT_HOME), handled)?;
             }
         }
         Tier::Landlock => {

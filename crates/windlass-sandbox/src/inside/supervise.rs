@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,19 +11,21 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::command::{self, Ending, Ready, Started, Terms};
+use super::command::{self, Ending, Ready, Started, Terms, Whom};
 use super::covers::Covers;
 use super::filter::Filters;
 use super::group::Group;
 use super::journal::Journal;
 use super::{Refusal, fence, sys, view};
 use crate::spec::{Access, Net, Protection, Spec, Tier, Tree};
-use crate::wire::{Inbox, Launch, Report, Request, send};
+use crate::wire::{Inbox, Launch, MAX_HANDLES, Report, Request, send};
 
 /// How long after the last command the placeholders go.
 const TIDY_AFTER: Duration = Duration::from_millis(500);
 /// Commands at a time; the engine bounds its jobs long before.
 const MOST_COMMANDS: usize = 64;
+/// Places for agents at a time.
+const MOST_PLACES: usize = 8;
 /// What the private directories of sessions are called, before the number of their janitor.
 const SCRATCH: &str = "box-";
 
@@ -174,6 +176,8 @@ struct Supervisor<'a> {
     terms: Terms,
     covers: Option<Covers>,
     running: Vec<Started>,
+    /// Places for agents, each with its network where it has one of its own.
+    places: Vec<(u32, Option<OwnedFd>)>,
     /// The next command, made ready while nothing else was to do.
     spare: Option<Ready>,
     /// A command was started since it was last tidied up.
@@ -197,6 +201,9 @@ impl<'a> Supervisor<'a> {
             Tier::Landlock if spec.tree != Tree::Itself || !spec.layers.is_empty() => {
                 return Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()));
             }
+            Tier::Landlock if spec.agent.is_some() => {
+                return Err(Refusal::Unavailable("without namespaces an agent has no home of its own".to_owned()));
+            }
             Tier::Landlock => None,
         };
         let filters = Filters::compile(spec.tier, spec.net).map_err(|err| format!("the system call filter: {err}"))?;
@@ -217,7 +224,7 @@ impl<'a> Supervisor<'a> {
             listener.iter().map(|(_, socket)| socket.as_fd()).chain(tree.as_ref().map(AsFd::as_fd)).collect();
         send(control.as_fd(), &ready.encode(), &handles)?;
         sys::forget_children();
-        Ok(Self { control, terms, covers, running: Vec::new(), spare: None, armed: false })
+        Ok(Self { control, terms, covers, running: Vec::new(), places: Vec::new(), spare: None, armed: false })
     }
 
     /// Until the engine goes away.
@@ -249,7 +256,7 @@ impl<'a> Supervisor<'a> {
                 let one = self.running.swap_remove(index);
                 self.report(one);
                 if self.spare.is_none() {
-                    self.spare = command::prepare(&self.terms, Access::Write).ok();
+                    self.spare = command::prepare(&self.terms, Whom::Command).ok();
                 }
             }
             if gone[0] && !matches!(inbox.fill(self.control), Ok(true)) {
@@ -278,7 +285,32 @@ impl<'a> Supervisor<'a> {
                     sys::kill(one.pid, signal);
                 }
             }
+            Request::Enclose { id, listeners } => match self.enclose(id, listeners) {
+                Ok(listeners) => {
+                    let ports = listeners.iter().map(|(port, _)| u32::from(*port)).collect();
+                    let handles: Vec<BorrowedFd<'_>> = listeners.iter().map(|(_, socket)| socket.as_fd()).collect();
+                    let _ = send(self.control.as_fd(), &Report::Enclosed { id, ports }.encode(), &handles);
+                }
+                Err(err) => self.say(&Report::Failed { id, why: err.to_string() }),
+            },
+            Request::Leave { id } => self.places.retain(|(known, _)| *known != id),
         }
+    }
+
+    /// Makes a place for an agent.
+    fn enclose(&mut self, id: u32, listeners: u32) -> io::Result<Vec<Listener>> {
+        if self.terms.spec.agent.is_none() {
+            return Err(io::Error::other("this sandbox has no home for an agent"));
+        }
+        if self.places.len() >= MOST_PLACES || listeners as usize > MAX_HANDLES {
+            return Err(io::Error::other("there are too many places for agents already"));
+        }
+        let (network, listeners) = match listeners {
+            0 => (None, Vec::new()),
+            count => own_network(count).map(|(network, listeners)| (Some(network), listeners))?,
+        };
+        self.places.push((id, network));
+        Ok(listeners)
     }
 
     fn start(&mut self, launch: Box<Launch>, standard: &[OwnedFd; 3]) -> io::Result<Started> {
@@ -292,12 +324,18 @@ impl<'a> Supervisor<'a> {
             // It has the mounts of before.
             self.drop_spare();
         }
+        if launch.place != 0 {
+            let place = self.places.iter().find(|(id, _)| *id == launch.place);
+            let (_, network) = place.ok_or_else(|| io::Error::other("the agent's place was left already"))?;
+            let whom = Whom::Agent(network.as_ref().map(AsFd::as_fd));
+            return Ok(command::prepare(&self.terms, whom)?.start(launch, standard));
+        }
         let ready = match launch.access {
             // One that only looks is rare enough to be made when it comes.
-            Access::ReadOnly => command::prepare(&self.terms, Access::ReadOnly)?,
+            Access::ReadOnly => command::prepare(&self.terms, Whom::Looker)?,
             Access::Write => match self.spare.take() {
                 Some(ready) => ready,
-                None => command::prepare(&self.terms, Access::Write)?,
+                None => command::prepare(&self.terms, Whom::Command)?,
             },
         };
         Ok(ready.start(launch, standard))
@@ -369,7 +407,7 @@ fn apart(spec: &Spec, janitor: &UnixStream) -> Result<(), String> {
 }
 
 /// The network inside; the listener where one is asked for, with its port.
-fn network(spec: &Spec) -> Result<Option<(u16, std::net::TcpListener)>, String> {
+fn network(spec: &Spec) -> Result<Option<Listener>, String> {
     if matches!(spec.net, Net::Off | Net::Open) {
         return Ok(None);
     }
@@ -377,9 +415,31 @@ fn network(spec: &Spec) -> Result<Option<(u16, std::net::TcpListener)>, String> 
     if spec.net == Net::Loopback {
         return Ok(None);
     }
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).map_err(|err| format!("the way out: {err}"))?;
-    let port = listener.local_addr().map_err(|err| err.to_string())?.port();
-    Ok(Some((port, listener)))
+    listen().map(Some).map_err(|err| format!("the way out: {err}"))
+}
+
+/// A listener, with its port.
+type Listener = (u16, std::net::TcpListener);
+
+fn listen() -> io::Result<Listener> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    Ok((listener.local_addr()?.port(), listener))
+}
+
+/// A network beside that of the commands, so that nobody but an agent reaches its listeners: a loopback and nothing else.
+fn own_network(listeners: u32) -> io::Result<(OwnedFd, Vec<Listener>)> {
+    let here = || File::open("/proc/self/ns/net").map(OwnedFd::from);
+    let commands = here()?;
+    sys::unshare(libc::CLONE_NEWNET)?;
+    let made = sys::loopback_up().and_then(|()| {
+        let listeners = (0..listeners).map(|_| listen()).collect::<io::Result<_>>()?;
+        Ok((here()?, listeners))
+    });
+    if sys::enter_network(commands.as_fd()).is_err() {
+        // Commands would be where only the agent is to be.
+        sys::exit_now(1);
+    }
+    made
 }
 
 /// What root keeps: working on files of any owner, and being another user. All of it only inside the view.

@@ -33,6 +33,12 @@ pub(crate) fn unshare(namespaces: i32) -> io::Result<()> {
     checked(unsafe { libc::unshare(namespaces) }.into()).map(drop)
 }
 
+/// Goes into another network namespace.
+pub(crate) fn enter_network(network: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a handle and a number.
+    checked(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }.into()).map(drop)
+}
+
 /// Sets attributes on a mount, or on all mounts of a tree.
 pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
     let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeF
 
 use super::layer::{Parts, handle_path, open_folder};
 use super::{Refusal, sys};
-use crate::spec::{Access, Spec, Tree};
+use crate::spec::{AGENT_HOME, Access, AgentHome, Spec, Tree};
 
 /// Shown as they are, and not writable.
 const SYSTEM: &[&str] = &[
@@ -110,6 +110,9 @@ pub(crate) fn build(spec: &Spec) -> Result<Built, Refusal> {
 /// Everything that will be shown, parents before what lies in them.
 fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
     let mut held = hold_granted(spec).map_err(|err| format!("a part of the view cannot be had: {err}"))?;
+    if let Some(home) = &spec.agent {
+        held.extend(hold_home(home)?);
+    }
     for one in &spec.layers {
         let what = What::Layered(Parts::hold(&one.at, &one.upper, &one.work)?);
         held.push(Held { at: one.at.clone(), what });
@@ -156,6 +159,24 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
     if let Some(place) = &spec.command_layers {
         let found = hold(place, NO_SUID | NO_DEV)?;
         held.extend(found.map(|one| Held { at: COMMAND_LAYERS.into(), ..one }));
+    }
+    Ok(held)
+}
+
+/// The home of an agent, and the files in it that are not its own.
+fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
+    let show = |from: &Path, at: PathBuf, attributes: u64| -> Result<Held, Refusal> {
+        let found = hold(from, attributes).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
+        let found = found.map_err(|err| format!("`{}` cannot be shown to the agent: {err}", from.display()))?;
+        Ok(Held { at, ..found })
+    };
+    let mut held = vec![show(&home.from, AGENT_HOME.into(), NO_SUID | NO_DEV)?];
+    for (from, name) in &home.files {
+        let plain = name.components().all(|part| matches!(part, Component::Normal(_)));
+        if !plain || name.file_name().is_none() {
+            return Err(Refusal::Unavailable(format!("`{}` is no name in a home", name.display())));
+        }
+        held.push(show(from, Path::new(AGENT_HOME).join(name), READ_ONLY | NO_SUID | NO_DEV)?);
     }
     Ok(held)
 }

@@ -2,7 +2,7 @@
 //!
 //! Markers may be padded with spaces where that cannot be mistaken for text. Never applies anything.
 
-use super::{FilePatch, Hunk, HunkLine, Op, Patch, PatchError, paths};
+use super::{Body, FilePatch, Hunk, HunkLine, Op, Patch, PatchError, paths};
 
 pub(super) const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
@@ -28,7 +28,7 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), Patc
             files.push(reader.update(path)?);
         } else if let Some(path) = marker.strip_prefix(DELETE) {
             reader.at += 1;
-            files.push(FilePatch { op: Op::Delete { path: path_of(path)? }, hunks: Vec::new() });
+            files.push(FilePatch { op: Op::Delete { path: path_of(path)? }, body: Body::Hunks(Vec::new()) });
         } else {
             let message =
                 format!("{line:?} is not a section; expected `{ADD} path`, `{UPDATE} path` or `{DELETE} path`");
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
             }
             self.at += 1;
         }
-        Ok(FilePatch { op: Op::Create { path }, hunks: vec![hunk] })
+        Ok(FilePatch { op: Op::Create { path }, body: Body::Hunks(vec![hunk]) })
     }
 
     fn update(&mut self, path: &str) -> Result<FilePatch, PatchError> {
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
                 "the update of {path} has no changes; add `@@` and lines that start with ` `, `-` or `+`"
             )));
         }
-        Ok(FilePatch { op: Op::Update { path, move_to }, hunks })
+        Ok(FilePatch { op: Op::Update { path, move_to }, body: Body::Hunks(hunks) })
     }
 
     fn hunk(&mut self) -> Result<Hunk, PatchError> {

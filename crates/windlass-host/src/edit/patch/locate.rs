@@ -1,13 +1,17 @@
 //! Where a hunk goes: every place its old lines fit is found, and one is chosen only when the patch itself says which.
 //!
-//! The comparison is by whole lines, exactly or without trailing spaces; never by likeness.
+//! The comparison is by whole lines: exactly, then without trailing spaces, apart from indentation, apart from how
+//! quotes and dashes are written; never by likeness.
 
+use std::borrow::Cow;
+
+use super::super::matching::NEAR;
 use super::super::nearest::nearest;
+use super::super::punctuation::fold;
+use super::super::reindent::reindent;
 use super::super::text::Line;
 use super::{Hunk, HunkLine, HunkProblem};
 
-/// A hunk without exact line numbers is taken if it fits once within this many lines of them.
-const NEAR: usize = 20;
 /// Places looked for; more cannot be told apart anyway.
 const MAX_PLACES: usize = 200;
 
@@ -16,6 +20,8 @@ const MAX_PLACES: usize = 200;
 pub(super) struct Spot {
     pub first: usize,
     pub count: usize,
+    /// The lines were found apart from their indentation, so new ones are moved to it.
+    pub indented: bool,
 }
 
 /// Finds the place of a hunk at or after line `from`. `drift` is how far hunks before it were off.
@@ -24,25 +30,26 @@ pub(super) fn locate(lines: &[Line<'_>], hunk: &Hunk, from: usize, drift: isize)
     if wanted.is_empty() {
         return insertion(lines, hunk, from);
     }
-    let spots = fits(lines, &wanted, 0);
+    let (spots, indented) = fits(lines, &wanted);
     // A blank line at the end of a hunk is often the end of the file seen as a line.
-    let (spots, count) = match wanted.split_last() {
+    let (spots, indented, count) = match wanted.split_last() {
         Some((last, rest)) if spots.is_empty() && last.is_empty() && !rest.is_empty() && ends_kept(hunk) => {
-            (fits(lines, rest, 0), rest.len())
+            let (spots, indented) = fits(lines, rest);
+            (spots, indented, rest.len())
         }
-        _ => (spots, wanted.len()),
+        _ => (spots, indented, wanted.len()),
     };
     let after: Vec<usize> = spots.iter().copied().filter(|&first| first >= from).collect();
     let chosen = match after[..] {
         [] => return Err(missing(lines, &wanted, &spots)),
         [only] => {
             // The old lines decide alone, but a header that is nowhere means another file was in mind.
-            header_lines(lines, hunk, from)?;
+            header_lines(lines, &hunk.under, from)?;
             only
         }
         _ => choose(lines, hunk, &after, count, from, drift)?,
     };
-    Ok(Spot { first: chosen, count })
+    Ok(Spot { first: chosen, count, indented })
 }
 
 /// The lines a hunk expects to find.
@@ -92,9 +99,15 @@ fn choose(
             return Ok(expected);
         }
         places.retain(|first| first.abs_diff(expected) <= NEAR);
+        if places.is_empty() && hunk.section.is_some() {
+            places = after.to_vec();
+        }
     }
     if !hunk.under.is_empty() {
-        places = under_header(lines, hunk, &places, from)?;
+        places = under_header(lines, &hunk.under, &places, from)?;
+    } else if let Some(section) = hunk.section.as_ref().filter(|_| places.len() > 1) {
+        // A section that is nowhere was never meant as a place.
+        places = under_header(lines, std::slice::from_ref(section), &places, from).unwrap_or(places);
     }
     match places[..] {
         [only] => Ok(only),
@@ -104,29 +117,39 @@ fn choose(
 }
 
 /// The places that are below the hunk's `@@` lines: in the block the last of them opens, if any is there.
-fn under_header(lines: &[Line<'_>], hunk: &Hunk, places: &[usize], from: usize) -> Result<Vec<usize>, HunkProblem> {
-    let headers = header_lines(lines, hunk, from)?;
+fn under_header(
+    lines: &[Line<'_>],
+    under: &[String],
+    places: &[usize],
+    from: usize,
+) -> Result<Vec<usize>, HunkProblem> {
+    let headers = header_lines(lines, under, from)?;
     let blocks: Vec<_> = headers.iter().map(|&header| header..block_end(lines, header)).collect();
     let inside: Vec<usize> =
         places.iter().copied().filter(|first| blocks.iter().any(|block| block.contains(first))).collect();
     if inside.is_empty() {
         let first = headers.first().copied().unwrap_or_default();
+        // Where nothing is indented, the line right below the only header is still the one below it.
+        if headers.len() == 1 && places.contains(&(first + 1)) {
+            return Ok(vec![first + 1]);
+        }
         return Ok(places.iter().copied().filter(|&place| place >= first).collect());
     }
     Ok(inside)
 }
 
 /// The lines that may be the innermost `@@` line of a hunk.
-fn header_lines(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Vec<usize>, HunkProblem> {
+fn header_lines(lines: &[Line<'_>], under: &[String], from: usize) -> Result<Vec<usize>, HunkProblem> {
     let mut found: Vec<usize> = Vec::new();
-    for (depth, header) in hunk.under.iter().enumerate() {
-        let start = match depth {
-            // The block that holds the last hunk may hold this one too, so headers are looked for everywhere.
-            0 => 0,
-            _ => found.first().map_or(from, |outer| outer + 1),
-        };
+    for (depth, header) in under.iter().enumerate() {
+        // The block that holds the last hunk may hold this one too, so the first header is looked for everywhere.
+        let start = if depth == 0 { 0 } else { found.first().map_or(from, |outer| outer + 1) };
+        let outer: Vec<_> = found.iter().map(|&at| at + 1..block_end(lines, at)).collect();
         let matching = |test: &dyn Fn(&str) -> bool| -> Vec<usize> {
-            (start..lines.len()).filter(|&at| test(lines[at].text)).take(MAX_PLACES).collect()
+            let all: Vec<usize> = (start..lines.len()).filter(|&at| test(lines[at].text)).take(MAX_PLACES).collect();
+            let inside: Vec<usize> =
+                all.iter().copied().filter(|at| outer.iter().any(|block| block.contains(at))).collect();
+            if inside.is_empty() { all } else { inside }
         };
         found = matching(&|text| text.trim() == header.trim());
         if found.is_empty() {
@@ -161,7 +184,7 @@ fn insertion(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Spot, HunkP
             _ => lines.len(),
         }
     } else {
-        match header_lines(lines, hunk, from)?[..] {
+        match header_lines(lines, &hunk.under, from)?[..] {
             [only] => only + 1,
             ref many => return Err(HunkProblem::Ambiguous { lines: many.iter().map(|at| at + 1).collect() }),
         }
@@ -169,18 +192,39 @@ fn insertion(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Spot, HunkP
     if first < from {
         return Err(HunkProblem::OutOfOrder { line: first + 1 });
     }
-    Ok(Spot { first, count: 0 })
+    Ok(Spot { first, count: 0, indented: false })
 }
 
-/// Where the wanted lines stand, exactly; if nowhere, without trailing spaces.
-fn fits(lines: &[Line<'_>], wanted: &[&str], from: usize) -> Vec<usize> {
-    let exact = windows(lines, wanted, from, |text| text);
-    if exact.is_empty() { windows(lines, wanted, from, str::trim_end) } else { exact }
+/// Where the wanted lines stand, compared more and more loosely until they stand somewhere, and whether that was apart
+/// from their indentation.
+fn fits(lines: &[Line<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
+    for key in [(|text| Cow::Borrowed(text)) as Key, |text| Cow::Borrowed(text.trim_end())] {
+        let found = windows(lines, wanted, key);
+        if !found.is_empty() {
+            return (found, false);
+        }
+    }
+    // Blank lines are alike everywhere, so alone they say nothing about the place.
+    if wanted.iter().all(|line| line.trim().is_empty()) {
+        return (Vec::new(), false);
+    }
+    let mut found = windows(lines, wanted, |text| Cow::Borrowed(text.trim()));
+    found.retain(|&first| {
+        let there: Vec<&str> = lines[first..first + wanted.len()].iter().map(|line| line.text).collect();
+        reindent(wanted, &there, "").is_some()
+    });
+    if !found.is_empty() {
+        return (found, true);
+    }
+    (windows(lines, wanted, |text| Cow::Owned(fold(text.trim_end()))), false)
 }
+
+/// A line as it is compared.
+type Key = for<'a> fn(&'a str) -> Cow<'a, str>;
 
 /// Knuth-Morris-Pratt over lines, so that repetitive files cost no more than others.
-fn windows(lines: &[Line<'_>], wanted: &[&str], from: usize, key: fn(&str) -> &str) -> Vec<usize> {
-    let wanted: Vec<&str> = wanted.iter().map(|text| key(text)).collect();
+fn windows(lines: &[Line<'_>], wanted: &[&str], key: Key) -> Vec<usize> {
+    let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|text| key(text)).collect();
     let mut fallback = vec![0; wanted.len()];
     let mut matched = 0;
     for at in 1..wanted.len() {
@@ -194,7 +238,7 @@ fn windows(lines: &[Line<'_>], wanted: &[&str], from: usize, key: fn(&str) -> &s
     }
     let mut found = Vec::new();
     matched = 0;
-    for (at, line) in lines.iter().enumerate().skip(from) {
+    for (at, line) in lines.iter().enumerate() {
         let text = key(line.text);
         while matched > 0 && text != wanted[matched] {
             matched = fallback[matched - 1];

@@ -1,15 +1,22 @@
-//! Patches: unified diffs (plain and git) and the `*** Begin Patch` format, read into one shape and
-//! turned into a plan of whole-file results.
+//! Patches: unified diffs (plain and git), the `*** Begin Patch` format, search/replace blocks, edits as tools take them
+//! and whole files, all read into one shape and turned into a plan of whole-file results.
 //!
 //! The plan is complete before anything is written, so a patch applies to all its files or to none.
 //! Never guesses: a hunk that fits two places, or none, is refused with what was expected and what is there.
 
 mod begin;
+mod blocks;
 mod locate;
+mod names;
 mod paths;
 mod plan;
+mod render;
+mod tool_edits;
 mod unified;
+mod whole;
 
+use super::block::Block;
+use super::matching::EditError;
 use super::nearest::Nearest;
 
 pub use plan::{Change, Found, Plan};
@@ -23,29 +30,61 @@ pub struct Patch {
     pub notes: Vec<String>,
 }
 
+/// The ways an edit is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `*** Begin Patch` … `*** End Patch`.
+    BeginPatch,
+    /// A unified diff, plain or as git writes it, with or without line numbers.
+    Unified,
+    /// A path, then `<<<<<<< SEARCH`, `=======` and `>>>>>>> REPLACE`, any number of times.
+    SearchReplace,
+    /// JSON with the old and the new text, as edit tools take it; one object or a list.
+    ToolEdit,
+    /// The whole new text of files: a path and a fenced block each, or JSON of path and text.
+    Whole,
+}
+
 impl Patch {
-    /// Reads either format. Prose and code fences around the patch are skipped.
+    /// Reads a patch, a diff or search/replace blocks, whichever it is. Prose and code fences around it are skipped.
     pub fn parse(text: &str) -> Result<Self, PatchError> {
+        Self::parse_about(text, &[])
+    }
+
+    /// The same, from a writer who was shown these files; see [`Patch::read`].
+    pub fn parse_about(text: &str, known: &[&str]) -> Result<Self, PatchError> {
         let lines = transported(text);
-        let start = (0..lines.len()).find_map(|at| format_at(&lines, at).map(|format| (format, at)));
-        let patch = match start {
-            Some((Format::Begin, at)) => {
-                let (patch, end) = begin::parse(&lines, at)?;
+        match (0..lines.len()).find_map(|at| format_at(&lines, at)) {
+            Some(format) => Self::read(format, text, known),
+            None => Err(PatchError::Syntax {
+                line: 1,
+                message: "no patch found; start with `*** Begin Patch`, `diff --git`, `--- a/path` and `+++ b/path`, or a path and `<<<<<<< SEARCH`"
+                    .into(),
+            }),
+        }
+    }
+
+    /// Reads one format. `known` are the files the writer was shown: they tell a path from prose, and the one of a
+    /// shortened path or of an edit without a path where there is only one.
+    pub fn read(format: Format, text: &str, known: &[&str]) -> Result<Self, PatchError> {
+        let lines = transported(text);
+        let patch = match format {
+            Format::BeginPatch => {
+                let start = start_of(&lines, format, "`*** Begin Patch`")?;
+                let (patch, end) = begin::parse(&lines, start)?;
                 // A second patch behind the first would be dropped without a word.
                 if let Some(second) = (end + 1..lines.len()).find(|&at| format_at(&lines, at).is_some()) {
                     return Err(two_patches(second + 1));
                 }
                 patch
             }
-            Some((Format::Unified, at)) => unified::parse(&lines, at)?,
-            None => {
-                return Err(PatchError::Syntax {
-                    line: 1,
-                    message:
-                        "no patch found; start with `*** Begin Patch`, `diff --git` or `--- a/path` and `+++ b/path`"
-                            .into(),
-                });
+            Format::Unified => {
+                let start = start_of(&lines, format, "`diff --git`, or `--- a/path` and `+++ b/path`")?;
+                unified::parse(&lines, start)?
             }
+            Format::SearchReplace => blocks::parse(&lines, known)?,
+            Format::ToolEdit => tool_edits::parse(text, known)?,
+            Format::Whole => whole::parse(text, known)?,
         };
         if patch.files.is_empty() {
             return Err(PatchError::Nothing);
@@ -58,7 +97,7 @@ impl Patch {
         let mut paths: Vec<&str> = Vec::new();
         for file in &self.files {
             let named = match &file.op {
-                Op::Create { path } | Op::Delete { path } => vec![path],
+                Op::Create { path } | Op::Write { path } | Op::Delete { path } => vec![path],
                 Op::Update { path, move_to } => std::iter::once(path).chain(move_to).collect(),
             };
             for path in named {
@@ -74,6 +113,16 @@ impl Patch {
     pub fn plan(&self, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
         plan::plan(self, read)
     }
+}
+
+/// A path as a patch may write it, in its plain form: unquoted first and then held to the rules, so that an escape cannot
+/// hide what it names.
+pub fn plain_path(text: &str) -> Result<String, PatchError> {
+    let (path, rest) = paths::take(text.trim()).map_err(|message| PatchError::Syntax { line: 1, message })?;
+    if !rest.trim().is_empty() {
+        return Err(PatchError::Syntax { line: 1, message: format!("{text:?} is not one path") });
+    }
+    paths::check(&path)
 }
 
 /// The lines of a patch. Where every line ends in `\r\n`, that is how the patch came and says nothing about files;
@@ -92,15 +141,18 @@ fn two_patches(line: usize) -> PatchError {
     PatchError::Syntax { line, message }
 }
 
-enum Format {
-    Begin,
-    Unified,
+fn start_of(lines: &[&str], format: Format, how: &str) -> Result<usize, PatchError> {
+    let found = (0..lines.len()).find(|&at| format_at(lines, at) == Some(format));
+    found.ok_or_else(|| PatchError::Syntax { line: 1, message: format!("no patch found; start with {how}") })
 }
 
 fn format_at(lines: &[&str], at: usize) -> Option<Format> {
     let line = lines[at];
     if line.trim() == begin::BEGIN {
-        return Some(Format::Begin);
+        return Some(Format::BeginPatch);
+    }
+    if blocks::opens(line) {
+        return Some(Format::SearchReplace);
     }
     let next = |ahead: usize| lines.get(at + ahead).copied().unwrap_or_default();
     let pair = line.starts_with("--- ") && next(1).starts_with("+++ ");
@@ -112,15 +164,31 @@ fn format_at(lines: &[&str], at: usize) -> Option<Format> {
 pub struct FilePatch {
     /// The kind of change and the paths, checked to be relative and inside.
     pub op: Op,
-    /// The changes of the text, in order.
-    pub hunks: Vec<Hunk>,
+    /// What happens to the text.
+    pub body: Body,
+}
+
+/// How the text of a file changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// Hunks with the lines around them, in the order of the file.
+    Hunks(Vec<Hunk>),
+    /// Texts by texts, one after another.
+    Blocks(Vec<Block>),
+    /// This is the whole text.
+    Whole(String),
 }
 
 /// The kind of change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// A file that must not exist yet.
+    /// A file that must not exist yet, or must be empty.
     Create {
+        /// Where.
+        path: String,
+    },
+    /// A file that may exist or not, and has the new text afterwards.
+    Write {
         /// Where.
         path: String,
     },
@@ -145,6 +213,9 @@ pub struct Hunk {
     pub old_start: Option<usize>,
     /// The `@@` lines of the Begin Patch format: lines that come before the change, outermost first.
     pub under: Vec<String>,
+    /// What a unified diff says behind its line numbers: a line above the change, perhaps shortened. It only decides
+    /// between equal places.
+    pub section: Option<String>,
     /// The lines.
     pub lines: Vec<HunkLine>,
     /// The hunk says that it ends at the end of the file.
@@ -205,7 +276,7 @@ pub enum PatchError {
     #[error("the patch changes nothing")]
     Nothing,
     /// A file to change is not there.
-    #[error("{path} does not exist; to create it, use `*** Add File` or `--- /dev/null`")]
+    #[error("{path} does not exist; to create it, use `*** Add File`, `--- /dev/null` or an empty SEARCH")]
     NotFound {
         /// The file.
         path: String,
@@ -223,6 +294,16 @@ pub enum PatchError {
         path: String,
         /// Why.
         message: String,
+    },
+    /// A block does not fit.
+    #[error("{path}: block {block}: {}", .problem.to_string().replace("`old`", "the text to replace").replace("`new`", "the new text"))]
+    Block {
+        /// The file.
+        path: String,
+        /// Number of the block in its file, from 1.
+        block: usize,
+        /// What is wrong with it.
+        problem: EditError,
     },
     /// A hunk does not fit.
     #[error("{path}: hunk {hunk} {problem}")]

@@ -4,9 +4,11 @@
 
 use std::collections::HashMap;
 
-use super::super::text::{Ending, Line, Text, ending_for, lines};
-use super::locate::{Spot, locate};
-use super::{Hunk, HunkLine, HunkProblem, Op, Patch, PatchError};
+use super::super::block;
+use super::super::reindent::reindent;
+use super::super::text::{Encoding, Ending, Line, Text, ending_for, lines, with_endings};
+use super::locate::{Spot, locate, old_lines};
+use super::{Body, Hunk, HunkLine, HunkProblem, Op, Patch, PatchError};
 
 /// What is at a path now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +73,10 @@ pub(super) fn plan(patch: &Patch, read: impl FnMut(&str) -> Found) -> Result<Pla
     let mut tree = Tree { read, order: Vec::new(), files: HashMap::new() };
     for file in &patch.files {
         match &file.op {
-            Op::Create { path } => tree.create(path, &file.hunks)?,
-            Op::Delete { path } => tree.delete(path, &file.hunks)?,
-            Op::Update { path, move_to } => tree.update(path, move_to.as_deref(), &file.hunks)?,
+            Op::Create { path } => tree.create(path, &file.body)?,
+            Op::Write { path } => tree.write(path, &file.body)?,
+            Op::Delete { path } => tree.delete(path, &file.body)?,
+            Op::Update { path, move_to } => tree.update(path, move_to.as_deref(), &file.body)?,
         }
     }
     let changes = tree.changes();
@@ -115,35 +118,40 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         self.state(path)?.after.clone().ok_or_else(|| PatchError::NotFound { path: path.to_owned() })
     }
 
-    fn create(&mut self, path: &str, hunks: &[Hunk]) -> Result<(), PatchError> {
+    fn create(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
         let state = self.state(path)?;
-        if state.after.is_some() {
+        // Who shows the old lines of a file means the file that is there, whatever the header says.
+        if let (Body::Hunks(hunks), Some(before)) = (body, &state.after)
+            && !hunks.is_empty()
+            && hunks.iter().all(|hunk| !old_lines(hunk).is_empty())
+        {
+            state.after = Some(patched(path, before, hunks)?);
+            return Ok(());
+        }
+        // An empty file has nothing to lose.
+        if state.after.as_ref().is_some_and(|bytes| !bytes.is_empty()) {
             return Err(PatchError::Exists { path: path.to_owned() });
         }
-        let mut text = String::new();
-        for (index, hunk) in hunks.iter().enumerate() {
-            for line in &hunk.lines {
-                let HunkLine::Add(line) = line else {
-                    return Err(PatchError::Hunk {
-                        path: path.to_owned(),
-                        hunk: index + 1,
-                        problem: Box::new(HunkProblem::OldLinesInNewFile),
-                    });
-                };
-                text.push_str(line);
-                text.push('\n');
-            }
-            if hunk.new_open {
-                text.pop();
-            }
-        }
-        state.after = Some(text.into_bytes());
+        state.after = Some(new_text(path, body)?.into_bytes());
         Ok(())
     }
 
-    fn delete(&mut self, path: &str, hunks: &[Hunk]) -> Result<(), PatchError> {
+    fn write(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
+        let state = self.state(path)?;
+        let text = new_text(path, body)?;
+        let after = match &state.after {
+            Some(before) => rewritten(path, before, &text)?,
+            None => text.into_bytes(),
+        };
+        state.after = Some(after);
+        Ok(())
+    }
+
+    fn delete(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
         let before = self.existing(path)?;
-        if !hunks.is_empty() {
+        if let Body::Hunks(hunks) = body
+            && !hunks.is_empty()
+        {
             // The hunks of a deletion show the whole file, so they prove that it is the one meant.
             let left = patched(path, &before, hunks)?;
             if !Text::decode(&left).is_ok_and(|text| text.content.is_empty()) {
@@ -160,9 +168,21 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         Ok(())
     }
 
-    fn update(&mut self, path: &str, move_to: Option<&str>, hunks: &[Hunk]) -> Result<(), PatchError> {
+    fn update(&mut self, path: &str, move_to: Option<&str>, body: &Body) -> Result<(), PatchError> {
         let before = self.existing(path)?;
-        let after = if hunks.is_empty() { before } else { patched(path, &before, hunks)? };
+        let after =
+            match body {
+                Body::Hunks(hunks) if hunks.is_empty() => before,
+                Body::Hunks(hunks) => patched(path, &before, hunks)?,
+                Body::Blocks(blocks) => {
+                    let text = decoded(path, &before)?;
+                    let content = block::apply(&text.content, blocks).map_err(|(index, problem)| {
+                        PatchError::Block { path: path.to_owned(), block: index + 1, problem }
+                    })?;
+                    encoded(path, &text, &content)?
+                }
+                Body::Whole(text) => rewritten(path, &before, text)?,
+            };
         let Some(to) = move_to.filter(|to| *to != path) else {
             self.state(path)?.after = Some(after);
             return Ok(());
@@ -221,15 +241,59 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
     }
 }
 
+/// The text of a file that is written as a whole.
+fn new_text(path: &str, body: &Body) -> Result<String, PatchError> {
+    let refuse = |hunk: usize| {
+        let problem = Box::new(HunkProblem::OldLinesInNewFile);
+        Err(PatchError::Hunk { path: path.to_owned(), hunk, problem })
+    };
+    let hunks = match body {
+        Body::Whole(text) => return Ok(text.clone()),
+        Body::Blocks(_) => return refuse(1),
+        Body::Hunks(hunks) => hunks,
+    };
+    let mut text = String::new();
+    for (index, hunk) in hunks.iter().enumerate() {
+        for line in &hunk.lines {
+            let HunkLine::Add(line) = line else { return refuse(index + 1) };
+            text.push_str(line);
+            text.push('\n');
+        }
+        if hunk.new_open {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+/// The bytes of a file with a new text in it: its encoding stays, and its line endings unless the text says others.
+fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchError> {
+    let Ok(old) = Text::decode(before) else { return Ok(text.as_bytes().to_vec()) };
+    let ending = ending_for(&[], &lines(&old.content));
+    let text = if text.contains('\r') { text.to_owned() } else { with_endings(text, ending, true) };
+    match old.encoding {
+        // What the old bytes could not say may be why the file is written anew.
+        Encoding::SingleByte => Ok(text.into_bytes()),
+        _ => encoded(path, &old, &text),
+    }
+}
+
+fn decoded(path: &str, bytes: &[u8]) -> Result<Text, PatchError> {
+    Text::decode(bytes).map_err(|err| PatchError::Unusable { path: path.to_owned(), message: err.to_string() })
+}
+
+fn encoded(path: &str, text: &Text, content: &str) -> Result<Vec<u8>, PatchError> {
+    text.encode(content).map_err(|err| PatchError::Unusable { path: path.to_owned(), message: err.to_string() })
+}
+
 /// The bytes of a file after all hunks.
 fn patched(path: &str, bytes: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>, PatchError> {
-    let unusable = |message: String| PatchError::Unusable { path: path.to_owned(), message };
-    let text = Text::decode(bytes).map_err(|err| unusable(err.to_string()))?;
+    let text = decoded(path, bytes)?;
     let all = lines(&text.content);
-    let mut out = String::with_capacity(text.content.len());
-    let (mut done, mut drift) = (0, 0);
+    let (mut from, mut drift) = (0, 0);
+    let mut spots: Vec<(&Hunk, Spot)> = Vec::with_capacity(hunks.len());
     for (index, hunk) in hunks.iter().enumerate() {
-        let spot = locate(&all, hunk, done, drift).map_err(|problem| PatchError::Hunk {
+        let spot = locate(&all, hunk, from, drift).map_err(|problem| PatchError::Hunk {
             path: path.to_owned(),
             hunk: index + 1,
             problem: Box::new(problem),
@@ -237,12 +301,22 @@ fn patched(path: &str, bytes: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>, PatchErr
         if let Some(start) = hunk.old_start.filter(|_| spot.count > 0) {
             drift = isize::try_from(spot.first).unwrap_or(0) - isize::try_from(start.saturating_sub(1)).unwrap_or(0);
         }
+        // Lines that are only added to the end say nothing about where the next hunk is.
+        if spot.count > 0 || spot.first < all.len() {
+            from = spot.first + spot.count;
+        }
+        spots.push((hunk, spot));
+    }
+    spots.sort_by_key(|(_, spot)| spot.first);
+    let mut out = String::with_capacity(text.content.len());
+    let mut done = 0;
+    for (hunk, spot) in spots {
         push(&mut out, &all[done..spot.first]);
         put(&mut out, hunk, spot, &all);
         done = spot.first + spot.count;
     }
     push(&mut out, &all[done..]);
-    text.encode(&out).map_err(|err| unusable(err.to_string()))
+    encoded(path, &text, &out)
 }
 
 fn push(out: &mut String, lines: &[Line<'_>]) {
@@ -258,7 +332,8 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
     let around = if spot.count > 0 { &all[spot.first..end] } else { &all[spot.first.saturating_sub(1)..spot.first] };
     let ending = ending_for(around, all);
     let start = out.len();
-    if spot.first == all.len() && all.last().is_some_and(|line| line.ending == Ending::None) {
+    let mut added = added_lines(hunk, &all[spot.first..end], spot.indented).into_iter();
+    if spot.first == all.len() && all.last().is_some_and(|line| line.ending == Ending::None) && !out.ends_with('\n') {
         out.push_str(ending.as_str());
     }
     let mut at = spot.first;
@@ -276,7 +351,7 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
             }
             HunkLine::Remove(_) => at += 1,
             HunkLine::Add(text) => {
-                out.push_str(text);
+                out.push_str(&added.next().unwrap_or_else(|| text.clone()));
                 out.push_str(if hunk.says_endings { "\n" } else { ending.as_str() });
                 written = true;
             }
@@ -290,6 +365,20 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
             trim_ending(out, start);
         }
     }
+}
+
+/// The new lines of a hunk, moved to the indentation of their place where they were found apart from it.
+fn added_lines(hunk: &Hunk, found: &[Line<'_>], indented: bool) -> Vec<String> {
+    let added = hunk.lines.iter().filter_map(|line| match line {
+        HunkLine::Add(text) => Some(text.as_str()),
+        _ => None,
+    });
+    if !indented {
+        return added.map(str::to_owned).collect();
+    }
+    let wanted = old_lines(hunk);
+    let found: Vec<&str> = found.iter().map(|line| line.text).collect();
+    added.map(|text| reindent(&wanted, &found, text).unwrap_or_else(|| text.to_owned())).collect()
 }
 
 fn trim_ending(out: &mut String, start: usize) {

@@ -4,7 +4,7 @@
 //! Modes other than a plain file's, symbolic links, binary patches and copies are refused by rule.
 
 use super::paths::{self, NULL};
-use super::{FilePatch, Hunk, HunkLine, Op, Patch, PatchError};
+use super::{Body, FilePatch, Hunk, HunkLine, Op, Patch, PatchError};
 
 pub(super) fn parse(lines: &[&str], start: usize) -> Result<Patch, PatchError> {
     let mut reader = Reader { lines, at: start, notes: Vec::new() };
@@ -137,13 +137,13 @@ impl<'a> Reader<'a> {
         let empty = match &op {
             Op::Update { move_to, .. } => move_to.is_none(),
             // A new empty file is written without `---` and `+++` lines.
-            Op::Create { .. } => named,
+            Op::Create { .. } | Op::Write { .. } => named,
             Op::Delete { .. } => false,
         };
         if hunks.is_empty() && empty {
             return Err(self.error("a file without hunks; each starts with `@@ -line,count +line,count @@`".into()));
         }
-        Ok(FilePatch { op, hunks })
+        Ok(FilePatch { op, body: Body::Hunks(hunks) })
     }
 
     /// The `---` and `+++` lines, unquoted.
@@ -193,13 +193,13 @@ impl<'a> Reader<'a> {
 
     fn hunk(&mut self, number: usize) -> Result<Hunk, PatchError> {
         let header = self.line();
-        let Some((start, old_count, new_count)) = ranges(header) else {
+        let Some(Header { start, old_count, new_count, section }) = header_of(header) else {
             return Err(
                 self.error(format!("{header:?} is not a hunk header; expected `@@ -line,count +line,count @@`"))
             );
         };
         self.at += 1;
-        let mut hunk = Hunk { old_start: start, ..Hunk::default() };
+        let mut hunk = Hunk { old_start: start, section, ..Hunk::default() };
         let (mut old_left, mut new_left) = (old_count, new_count);
         let mut bare = 0;
         while self.at < self.lines.len() {
@@ -224,6 +224,10 @@ impl<'a> Reader<'a> {
             old_left = old_left.map(|left| left - old);
             new_left = new_left.map(|left| left - new);
             self.at += 1;
+        }
+        if old_count.is_none() {
+            // Without counts, blank lines at the end are the space before what follows, and no context.
+            hunk.lines.truncate(hunk.lines.len() - bare);
         }
         if old_left.is_some_and(|left| left != 0) || new_left.is_some_and(|left| left != 0) {
             self.refuse_stray_lines(number)?;
@@ -318,12 +322,23 @@ fn mode_rule(mode: &str, what: &str) -> Option<String> {
     }
 }
 
-/// First old line and both counts of a hunk header; a bare `@@` has none of them.
-fn ranges(header: &str) -> Option<(Option<usize>, Option<i64>, Option<i64>)> {
+/// What a hunk header says.
+#[derive(Default)]
+struct Header {
+    start: Option<usize>,
+    old_count: Option<i64>,
+    new_count: Option<i64>,
+    section: Option<String>,
+}
+
+/// Reads `@@ -line,count +line,count @@ section`. Without numbers, what is there is the section: `@@ fn name @@`.
+fn header_of(header: &str) -> Option<Header> {
     let inner = header.strip_prefix("@@")?;
-    let inner = inner.split("@@").next().unwrap_or_default().trim();
-    if inner.is_empty() || inner == "..." {
-        return Some((None, None, None));
+    let (inner, after) = inner.split_once("@@").unwrap_or((inner, ""));
+    let named = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty() && text != "...");
+    let inner = inner.trim();
+    if inner.is_empty() || !inner.starts_with('-') {
+        return Some(Header { section: named(inner).or_else(|| named(after)), ..Header::default() });
     }
     let (old, new) = inner.split_once(' ')?;
     let range = |text: &str| -> Option<(usize, i64)> {
@@ -331,9 +346,13 @@ fn ranges(header: &str) -> Option<(Option<usize>, Option<i64>, Option<i64>)> {
         // Counts are compared with lines of a patch that fits in memory, so 32 bits are plenty.
         Some((start.parse::<u32>().ok()? as usize, i64::from(count.parse::<u32>().ok()?)))
     };
+    // `@@ -... +... @@` and the like: somebody who does not count.
+    if !inner.bytes().any(|byte| byte.is_ascii_digit()) {
+        return Some(Header { section: named(after), ..Header::default() });
+    }
     let (start, old_count) = range(old.strip_prefix('-')?)?;
     let (_, new_count) = range(new.trim().strip_prefix('+')?)?;
-    Some((Some(start), Some(old_count), Some(new_count)))
+    Some(Header { start: Some(start), old_count: Some(old_count), new_count: Some(new_count), section: named(after) })
 }
 
 /// `\ No newline at end of file` speaks of the line before it.

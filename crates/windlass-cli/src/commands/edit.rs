@@ -1,0 +1,45 @@
+//! `debug edit`: holds the edit formats to cases. Rows of files and an edit in, the files after it out, one a row. It
+//! opens no file but that of the rows and changes none.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use serde_json::Value;
+use windlass_host::edit::row::{Done, Row, run as edit};
+
+use crate::args::EditArgs;
+use crate::commands::debug::each_line;
+use crate::failure::Failure;
+use crate::{exit, out};
+
+pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
+    each_line(&args.file, |number, line| {
+        let done = match line.and_then(|line| serde_json::from_slice(line).map_err(|err| err.to_string())) {
+            Ok(row) => said(row),
+            Err(why) => refused(number, Value::Null, why),
+        };
+        out::json(&match done {
+            Done { id: Value::Null, .. } => Done { id: format!("line {number}").into(), ..done },
+            done => done,
+        });
+    })?;
+    Ok(exit::printed(""))
+}
+
+/// A row that is JSON keeps its name and its files, whatever else is wrong with it.
+fn said(row: Value) -> Done {
+    let id = row["id"].clone();
+    let files: BTreeMap<String, String> = serde_json::from_value(row["input"].clone()).unwrap_or_default();
+    match serde_json::from_value::<Row>(row) {
+        Ok(row) => edit(row),
+        Err(err) => {
+            let error = Some(format!("this is not a row of `id`, `format`, `input` and `edit`: {err}"));
+            Done { id, ok: false, files, error }
+        }
+    }
+}
+
+fn refused(number: u64, id: Value, why: String) -> Done {
+    let error = Some(format!("line {number} is not a row of `id`, `format`, `input` and `edit`: {why}"));
+    Done { id, ok: false, files: BTreeMap::new(), error }
+}

@@ -1,0 +1,518 @@
+//! Which runtime works, and what it is given: the names people type, where their programs are, which wires they speak,
+//! how they sign in. What cannot be had is said here, before anything starts.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+use windlass_core::runtime::RunMode;
+use windlass_host::config::{Value, nearest};
+use windlass_host::sandbox::{HostRule, NetPolicy};
+use windlass_host::secret::Credentials;
+use windlass_providers::protocol::Protocol;
+use windlass_providers::{VENDORS, Vendor};
+
+use crate::args::AgentArgs;
+use crate::failure::Failure;
+use crate::plan::{self, ModelPlan};
+use crate::settings::Settings;
+use crate::tape::Tape;
+
+/// A runtime by its name.
+pub(crate) struct Known {
+    /// What people type.
+    pub(crate) name: &'static str,
+    /// How it is driven.
+    pub(crate) kind: Kind,
+    /// Its program, where it has one.
+    pub(crate) program: Option<&'static str>,
+    /// In which words it asks its model.
+    pub(crate) speaks: &'static [Protocol],
+    /// The vendors that are tried when none is named.
+    pub(crate) vendors: &'static [&'static str],
+    /// How it comes onto a machine.
+    pub(crate) install: &'static str,
+    /// The version it was last certified with.
+    pub(crate) tested: Option<&'static str>,
+    /// Its own sign-in.
+    pub(crate) login: Login,
+    /// What it is, in a few words.
+    pub(crate) about: &'static str,
+}
+
+/// How a runtime is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Native,
+    Completion,
+    Patch,
+    ClaudeCode,
+    Codex,
+    Acp,
+}
+
+/// What an agent needs to sign in by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Login {
+    /// Its credential file below the person's home, which is all that it gets of it.
+    pub(crate) file: Option<&'static str>,
+    /// The hosts it has to reach.
+    pub(crate) hosts: &'static [&'static str],
+}
+
+const NO_LOGIN: Login = Login { file: None, hosts: &[] };
+
+const ANTHROPIC: &[Protocol] = &[Protocol::AnthropicMessages, Protocol::BedrockAnthropic, Protocol::VertexAnthropic];
+const EVERY_WIRE: &[Protocol] = &[
+    Protocol::AnthropicMessages,
+    Protocol::BedrockAnthropic,
+    Protocol::VertexAnthropic,
+    Protocol::OpenAiResponses,
+    Protocol::OpenAiChat,
+    Protocol::Gemini,
+];
+
+const OURS: Known = Known {
+    name: "native",
+    kind: Kind::Native,
+    program: None,
+    speaks: &[],
+    vendors: &[],
+    install: "built in",
+    tested: None,
+    login: NO_LOGIN,
+    about: "the built-in agent",
+};
+
+/// All runtimes that have a name.
+pub(crate) const RUNTIMES: &[Known] = &[
+    OURS,
+    Known {
+        name: "patch",
+        kind: Kind::Patch,
+        about: "a model proposes a patch, the engine checks and applies it",
+        ..OURS
+    },
+    Known { name: "completion", kind: Kind::Completion, about: "a model answers; it has no tools", ..OURS },
+    Known {
+        name: "claude-code",
+        kind: Kind::ClaudeCode,
+        program: Some("claude"),
+        speaks: ANTHROPIC,
+        vendors: &["anthropic"],
+        install: "npm install -g @anthropic-ai/claude-code",
+        tested: Some("2.1.325"),
+        login: Login {
+            file: Some(".claude/.credentials.json"),
+            hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
+        },
+        about: "Claude Code, by its control protocol",
+    },
+    Known {
+        name: "codex",
+        kind: Kind::Codex,
+        program: Some("codex"),
+        speaks: &[Protocol::OpenAiResponses],
+        vendors: &["openai"],
+        install: "npm install -g @openai/codex",
+        tested: Some("0.166.0"),
+        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
+        about: "Codex, by its app server",
+    },
+    Known {
+        name: "opencode",
+        kind: Kind::Acp,
+        program: Some("opencode"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai"],
+        install: "npm install -g opencode-ai",
+        tested: Some("1.18.33"),
+        login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
+        about: "opencode, by ACP",
+    },
+];
+
+/// Any agent that speaks ACP, by its command.
+const ANY_ACP: Known = Known {
+    name: "acp",
+    kind: Kind::Acp,
+    program: None,
+    speaks: EVERY_WIRE,
+    vendors: &["anthropic", "openai", "gemini"],
+    install: "",
+    tested: None,
+    login: NO_LOGIN,
+    about: "any agent that speaks ACP, as acp:COMMAND",
+};
+
+/// Who works.
+pub(crate) enum RuntimePlan {
+    /// Our own loop, in one of its forms, on a model.
+    Ours(Kind, ModelPlan),
+    /// An agent that is not ours.
+    Foreign(Box<ForeignPlan>),
+}
+
+/// An agent that is not ours, with everything it is given.
+pub(crate) struct ForeignPlan {
+    pub(crate) known: &'static Known,
+    /// The name of its home and its conversations.
+    pub(crate) name: String,
+    /// Its program.
+    pub(crate) program: PathBuf,
+    /// The words behind it, for any ACP agent.
+    pub(crate) words: Vec<String>,
+    /// Folders that it needs to see.
+    pub(crate) shows: Vec<PathBuf>,
+    /// The model, by the vendor's name for it.
+    pub(crate) model: Option<String>,
+    /// Who serves it; none with a login.
+    pub(crate) upstream: Option<Upstream>,
+    pub(crate) metering: MeteringPlan,
+    /// Its credential file and the name in its home, with a login.
+    pub(crate) login_file: Option<(PathBuf, String)>,
+    /// Hosts that it reaches with a login.
+    pub(crate) hosts: Vec<HostRule>,
+    /// Its own options, as the settings have them.
+    pub(crate) options: Map<String, Json>,
+}
+
+/// Who serves the model of a foreign agent.
+pub(crate) struct Upstream {
+    pub(crate) vendor: &'static Vendor,
+    pub(crate) base_url: Option<String>,
+    pub(crate) tape: Option<Tape>,
+}
+
+/// How it is known what an agent spends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MeteringPlan {
+    Wire,
+    Reported,
+    None,
+}
+
+impl RuntimePlan {
+    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+        let name = settings.layers.text("runtime").unwrap_or("native");
+        if let Some(command) = name.strip_prefix("acp:") {
+            return foreign(&ANY_ACP, Some(command), agent, settings);
+        }
+        let known = RUNTIMES.iter().find(|known| known.name == name).ok_or_else(|| unknown(name))?;
+        if known.program.is_some() {
+            return foreign(known, None, agent, settings);
+        }
+        let only_foreign = [("--auth", agent.auth.is_some()), ("--metering", agent.metering.is_some())];
+        if let Some((flag, _)) = only_foreign.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage(format!("{flag} is for agents that are not ours, and `{name}` is"))
+                .hint("leave it out, or name another runtime with --runtime"));
+        }
+        Ok(Self::Ours(known.kind, ModelPlan::of(agent, settings)?))
+    }
+
+    /// Whether it works on a copy, whatever else is said.
+    pub(crate) fn needs_copy(&self) -> bool {
+        matches!(self, Self::Foreign(_))
+    }
+
+    /// The name of the agent, when it is not ours.
+    pub(crate) fn foreign(&self) -> Option<&str> {
+        match self {
+            Self::Ours(..) => None,
+            Self::Foreign(plan) => Some(&plan.name),
+        }
+    }
+
+    /// Who serves the model, by the vendor's name, as far as we know.
+    pub(crate) fn vendor(&self) -> Option<&str> {
+        match self {
+            Self::Ours(_, ModelPlan::Scripted(_)) => Some("scripted"),
+            Self::Ours(_, ModelPlan::Served { vendor, .. }) => Some(vendor.id),
+            Self::Foreign(plan) => plan.upstream.as_ref().map(|upstream| upstream.vendor.id),
+        }
+    }
+
+    /// A word about a model that nobody has heard of.
+    pub(crate) fn unknown_model(&self) -> Option<String> {
+        match self {
+            Self::Ours(_, plan) => plan.unknown_model(),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// What kind of work it is, where nobody says.
+    pub(crate) fn mode(&self) -> RunMode {
+        match self {
+            Self::Ours(Kind::Patch, _) => RunMode::Patch,
+            Self::Ours(Kind::Completion, _) => RunMode::Analysis,
+            Self::Ours(..) | Self::Foreign(_) => RunMode::Full,
+        }
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let failure = Failure::usage(format!("there is no runtime `{name}`"));
+    let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).collect();
+    match nearest(name, all.iter().copied()) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => {
+            failure.hint(format!("the runtimes are {}, and acp:COMMAND for any agent that speaks ACP", all.join(", ")))
+        }
+    }
+}
+
+fn foreign(
+    known: &'static Known,
+    command: Option<&str>,
+    agent: &AgentArgs,
+    settings: &Settings,
+) -> Result<RuntimePlan, Failure> {
+    if agent.script.is_some() {
+        return Err(Failure::usage("a foreign agent is not played by a script: it asks a served model")
+            .hint("leave --script out, or use the built-in agent"));
+    }
+    let mut options = options(known, settings)?;
+    let text = |options: &mut Map<String, Json>, key: &str| {
+        options.remove(key).and_then(|value| value.as_str().map(str::to_owned))
+    };
+    let configured = text(&mut options, "command");
+    let auth = agent.auth.clone().or(text(&mut options, "auth"));
+    let metering = agent.metering.clone().or(text(&mut options, "metering"));
+    let mut words: Vec<String> = command.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let named = if words.is_empty() { None } else { Some(words.remove(0)) };
+    let wanted = named.or(configured).or(known.program.map(str::to_owned)).ok_or_else(|| {
+        Failure::usage("acp: names no command").hint("name the agent's program and its words, as in acp:\"goose acp\"")
+    })?;
+    let program = find_program(&wanted).ok_or_else(|| not_there(known, &wanted))?;
+    let name = match known.program {
+        Some(_) => known.name.to_owned(),
+        None => format!("acp-{}", plain_name(&program)),
+    };
+    let (vendor, model) = named_model(agent, settings)?;
+    let login = auth.as_deref() == Some("login");
+    let metering = metering_plan(known, login, metering.as_deref(), settings)?;
+    let (upstream, login_file, hosts) = if login {
+        let hosts = login_hosts(known)?;
+        (None, Some(login_file(known, settings)?), hosts)
+    } else {
+        (Some(upstream(known, vendor, agent, settings)?), None, Vec::new())
+    };
+    if let Some(effort) = settings.layers.text("reasoning_effort") {
+        tell_effort(known, effort, agent.reasoning_effort.is_some(), &mut options)?;
+    }
+    let shows = shown_for(&program);
+    Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
+        known,
+        name,
+        program,
+        words,
+        shows,
+        model,
+        upstream,
+        metering,
+        login_file,
+        hosts,
+        options,
+    })))
+}
+
+/// The options of a runtime, as one object; what the runtime makes of them it says itself.
+fn options(known: &Known, settings: &Settings) -> Result<Map<String, Json>, Failure> {
+    let prefix = format!("runtimes.{}.", known.name);
+    let mut all = Map::new();
+    for (key, setting) in settings.layers.iter() {
+        let Some(path) = key.strip_prefix(&prefix) else { continue };
+        let value = match &setting.value {
+            Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)
+                .map_err(|err| Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin)))?,
+            Value::Text(text) => Json::from(text.as_str()),
+            Value::Texts(texts) => Json::from(texts.clone()),
+            Value::Integer(number) => Json::from(*number),
+            Value::Number(number) => Json::from(*number),
+            Value::Boolean(yes) => Json::from(*yes),
+        };
+        match path.split_once('.') {
+            None => drop(all.insert(path.to_owned(), value)),
+            Some((table, name)) => {
+                let table = all.entry(table.to_owned()).or_insert_with(|| Json::Object(Map::new()));
+                if let Json::Object(table) = table {
+                    table.insert(name.trim_matches('"').to_owned(), value);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The vendor and the model that were named, each where it was.
+fn named_model(agent: &AgentArgs, settings: &Settings) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
+    let (named, model) = plan::split_model(settings.layers.text("model"))?;
+    match (settings.layers.text("provider"), named) {
+        (_, Some(named)) if agent.provider.is_none() => Ok((Some(named), model)),
+        (Some(id), Some(named)) if id != named.id => {
+            Err(Failure::usage(format!("the model names `{}` and --provider says `{id}`", named.id)))
+        }
+        (Some(id), _) => Ok((Some(plan::known_vendor(id)?), model)),
+        (None, named) => Ok((named, model)),
+    }
+}
+
+fn upstream(
+    known: &Known,
+    named: Option<&'static Vendor>,
+    agent: &AgentArgs,
+    settings: &Settings,
+) -> Result<Upstream, Failure> {
+    let credentials = Credentials::read(&settings.places.credentials_file())?;
+    let played = agent.cassette.is_some();
+    let has_key = |vendor: &&'static Vendor| played || crate::wire::key(settings, vendor, &credentials).is_some();
+    let vendor = match named {
+        Some(vendor) => vendor,
+        None => {
+            known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).find(has_key).ok_or_else(|| {
+                let keys: Vec<&str> =
+                    known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)?.key_env).collect();
+                let name = known.name;
+                Failure::new(
+                    crate::exit::PROVIDER,
+                    format!("no key for the model of `{name}`: {} is not set", keys.join(" or ")),
+                )
+                .hint(format!(
+                    "run `export {}=…`, name another vendor with -m VENDOR/MODEL, or use the agent's own sign-in with \
+                     `--auth login --metering reported` (docs/runtimes.md says what that gives up)",
+                    keys.first().unwrap_or(&"KEY")
+                ))
+            })?
+        }
+    };
+    if !known.speaks.contains(&vendor.protocol) {
+        let fit: Vec<&str> =
+            VENDORS.iter().filter(|vendor| known.speaks.contains(&vendor.protocol)).map(|vendor| vendor.id).collect();
+        return Err(Failure::usage(format!("`{}` does not speak the way `{}` is asked", known.name, vendor.id))
+            .hint(format!("vendors that it can ask: {}", fit.join(", "))));
+    }
+    let configured = settings.layers.text(&Settings::named("providers", vendor.id, "base_url"));
+    let base_url = agent.base_url.clone().or_else(|| configured.map(str::to_owned));
+    let tape = match (&agent.record, &agent.cassette) {
+        (Some(file), _) => Some(Tape::Record(file.clone())),
+        (None, Some(file)) => Some(Tape::Play(file.clone())),
+        (None, None) => None,
+    };
+    Ok(Upstream { vendor, base_url, tape })
+}
+
+/// Decision 9: what cannot be counted has to be accepted in so many words.
+fn metering_plan(known: &Known, login: bool, said: Option<&str>, settings: &Settings) -> Result<MeteringPlan, Failure> {
+    match (login, said) {
+        (false, None | Some("wire")) => Ok(MeteringPlan::Wire),
+        (false, Some(_)) => Err(Failure::usage("with a key the model traffic goes through us, and is counted there")
+            .hint("leave --metering out, or use the agent's own sign-in with --auth login")),
+        (true, Some("reported")) => Ok(MeteringPlan::Reported),
+        (true, Some("none")) => {
+            let budget = settings.budget()?;
+            let open = [
+                ("--max-budget-usd", budget.cost_micros.is_none()),
+                ("--max-tokens", budget.tokens.is_none() && budget.tokens_uncached.is_none()),
+                ("--max-steps", budget.steps.is_none()),
+            ];
+            match open.iter().find(|(_, unlimited)| !unlimited) {
+                None => Ok(MeteringPlan::None),
+                Some((flag, _)) => {
+                    Err(Failure::usage("nothing is counted with `--metering none`, so no limit can hold")
+                        .hint(format!("give {flag} unlimited, or use --metering reported")))
+                }
+            }
+        }
+        (true, _) => Err(Failure::usage(format!(
+            "with its own sign-in the traffic of `{}` does not go through us: nothing is refused on its way, and the \
+             agent has your credential",
+            known.name
+        ))
+        .hint("accept the agent's own numbers with `--metering reported`, or give limits up with `--metering none`")),
+    }
+}
+
+fn login_file(known: &Known, settings: &Settings) -> Result<(PathBuf, String), Failure> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let configured = settings.layers.text(&Settings::named("runtimes", known.name, "login_file"));
+    let below = configured.or(known.login.file).ok_or_else(|| {
+        Failure::usage(format!("it is not known where `{}` keeps its sign-in", known.name))
+            .hint(format!("set `runtimes.{}.login_file` to its path below your home", known.name))
+    })?;
+    let path = home.unwrap_or_default().join(below);
+    if !path.is_file() {
+        return Err(Failure::new(
+            crate::exit::PROVIDER,
+            format!("`{}` is not signed in: {} is not there", known.name, path.display()),
+        )
+        .hint("sign in with the agent itself first"));
+    }
+    Ok((path, below.to_owned()))
+}
+
+/// The hosts that a sign-in needs, as rules of the network.
+fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
+    if known.login.hosts.is_empty() {
+        return Ok(Vec::new());
+    }
+    match format!("allow:{}", known.login.hosts.join(",")).parse().map_err(|why: String| Failure::usage(why))? {
+        NetPolicy::Hosts(rules) => Ok(rules),
+        NetPolicy::Off | NetPolicy::Loopback | NetPolicy::Open => Ok(Vec::new()),
+    }
+}
+
+/// Passes on how hard the model is to think, where the agent can be told.
+fn tell_effort(known: &Known, effort: &str, flag: bool, options: &mut Map<String, Json>) -> Result<(), Failure> {
+    let key = match known.kind {
+        Kind::ClaudeCode => "effort",
+        Kind::Codex => "reasoning_effort",
+        _ if !flag => return Ok(()),
+        _ => {
+            return Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))
+                .hint("leave --reasoning-effort out, or set the agent's own option (`runtimes.acp.config_options`)"));
+        }
+    };
+    options.entry(key).or_insert_with(|| Json::from(effort));
+    Ok(())
+}
+
+/// A program by its path or its name in PATH, with links followed.
+pub(crate) fn find_program(wanted: &str) -> Option<PathBuf> {
+    let path = Path::new(wanted);
+    if path.components().count() > 1 {
+        return path.canonicalize().ok().filter(|path| path.is_file());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(wanted))
+        .find(|file| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())?
+        .canonicalize()
+        .ok()
+}
+
+fn not_there(known: &Known, wanted: &str) -> Failure {
+    let failure = Failure::usage(format!("`{wanted}` is not on this machine"));
+    match known.program {
+        Some(_) => failure
+            .hint(format!("install it (`{}`), or set `runtimes.{}.command` to its path", known.install, known.name)),
+        None => failure.hint("name a program that is in PATH, or its path"),
+    }
+}
+
+/// Folders a program needs to see of itself: its own, and for one that came with npm all packages beside it.
+fn shown_for(program: &Path) -> Vec<PathBuf> {
+    let parts: Vec<_> = program.components().collect();
+    let packages = parts.iter().position(|part| part.as_os_str() == "node_modules");
+    let folder = match packages {
+        Some(at) => parts[..=at].iter().collect(),
+        None => program.parent().map(Path::to_path_buf).unwrap_or_default(),
+    };
+    vec![folder]
+}
+
+/// A name that can be the name of a folder.
+fn plain_name(program: &Path) -> String {
+    let name = program.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
+    if plain.is_empty() { "agent".to_owned() } else { plain }
+}

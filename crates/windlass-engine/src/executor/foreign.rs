@@ -1,0 +1,198 @@
+//! Calls that a foreign agent runs itself: judged as the calls of ours that do the same, by the same rules, modes and
+//! floor, and logged like ours. What it says came of them is written down as its word.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use windlass_core::ask::Approval;
+use windlass_core::event::EventKind;
+use windlass_core::gate::{Decision, Verdict};
+use windlass_core::id::CallId;
+use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
+use windlass_core::runtime::Outlet;
+use windlass_core::store::StoreError;
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Touch};
+use windlass_core::workspace::{Change, FileChange};
+
+use super::one::{CallVoice, Case, guarded};
+use super::{Executor, millis};
+use crate::redact::holds_mark;
+
+/// Characters of a result that are kept beside the log.
+const MAX_OUTPUT: usize = 50_000;
+/// Calls that are open at a time; an agent that opens more without an end has them logged without what they changed.
+const MAX_OPEN: usize = 4_096;
+/// The rule under which a call runs that nobody asked about.
+const NOT_ASKED: &str = "the agent did not ask; the sandbox holds it";
+
+/// Foreign calls that were begun and have no result.
+#[derive(Default)]
+pub(crate) struct ForeignCalls(Mutex<HashMap<CallId, Begun>>);
+
+struct Begun {
+    at: Duration,
+    /// Paths it was to write, and whether something was there.
+    writes: Vec<(String, bool)>,
+}
+
+/// What a foreign call amounts to.
+struct Meaning {
+    /// The tool of ours whose verdict counts.
+    tool: String,
+    effect: Effect,
+    touches: Vec<Touch>,
+    decision: Decision,
+}
+
+impl Executor {
+    pub(super) async fn admit_foreign(&self, foreign: ForeignCall) -> Result<Admitted, StoreError> {
+        let call = &foreign.call;
+        if self.cancel.is_cancelled() {
+            return self.refuse_foreign(call, ErrorCategory::Interrupted, "the run was cancelled".into()).await;
+        }
+        let meaning = match self.meaning(&foreign) {
+            Ok(meaning) => meaning,
+            Err((category, text)) => return self.refuse_foreign(call, category, text).await,
+        };
+        let worst = meaning.touches.iter().map(Touch::effect).fold(meaning.effect, Effect::max);
+        if worst >= Effect::Write && holds_mark(&call.args) {
+            let text = "the arguments hold words that stand for a hidden secret; leave the line with it as it is";
+            return self.refuse_foreign(call, ErrorCategory::InvalidArguments, text.into()).await;
+        }
+        let case = Case { call, tool: &meaning.tool, effect: meaning.effect, touches: &meaning.touches };
+        let still = |approval: &Approval| {
+            let now = self.meaning(&foreign);
+            now.is_ok_and(|now| self.is_still(&now.touches, approval))
+        };
+        let earlier = self.earlier.approval_like(call);
+        let rule = match self.approve(&case, &meaning.decision, earlier, &|| None, &still).await? {
+            Ok(rule) => rule,
+            Err((category, text)) => {
+                let (call_id, rule) = (call.id.clone(), meaning.decision.rule);
+                self.outlet.emit(EventKind::Denied { call: call_id, rule, reason: text.clone() }).await?;
+                return self.refuse_foreign(call, category, text).await;
+            }
+        };
+        let writes = self.writes(&meaning.touches);
+        self.begin_foreign(call.clone(), meaning.decision.verdict, rule.clone(), writes).await?;
+        // What may have happened must be on disk before it happens.
+        if worst > Effect::Read {
+            self.outlet.sync().await?;
+        }
+        Ok(Admitted::Yes { rule })
+    }
+
+    pub(super) async fn observe_foreign(&self, call: ToolCall) -> Result<(), StoreError> {
+        if self.foreign.knows(&call.id) {
+            return Ok(());
+        }
+        self.begin_foreign(call, Verdict::Allow, NOT_ASKED.to_owned(), Vec::new()).await
+    }
+
+    pub(super) async fn report_foreign(&self, mut result: ToolResult) -> Result<(), StoreError> {
+        let begun = self.foreign.take(&result.id);
+        let redacted = self.redactor.redact(&result.text).into_owned();
+        (result.text, result.artifact) = self.fit(&redacted, MAX_OUTPUT, result.artifact.take());
+        let mut ms = 0;
+        if let Some(begun) = begun {
+            ms = millis(self.clock.monotonic().saturating_sub(begun.at));
+            for (path, was_there) in begun.writes {
+                let is_there = self.files.stat(&path).is_ok();
+                let change = match (was_there, is_there) {
+                    (false, true) => Change::Created,
+                    (true, true) => Change::Modified,
+                    (true, false) => Change::Deleted,
+                    (false, false) => continue,
+                };
+                if result.error.is_some() && was_there == is_there {
+                    continue;
+                }
+                let change = FileChange { path, change, added: 0, removed: 0, diff: None };
+                self.outlet.emit(EventKind::FileChanged { call: result.id.clone(), change, swap: None }).await?;
+            }
+        }
+        self.outlet.emit(EventKind::CallFinished { result, ms }).await?;
+        Ok(())
+    }
+
+    async fn begin_foreign(
+        &self,
+        call: ToolCall,
+        verdict: Verdict,
+        rule: String,
+        writes: Vec<(String, bool)>,
+    ) -> Result<(), StoreError> {
+        self.foreign.begin(&call.id, Begun { at: self.clock.monotonic(), writes });
+        self.outlet.emit(EventKind::CallStarted { call, verdict, rule }).await?;
+        Ok(())
+    }
+
+    async fn refuse_foreign(
+        &self,
+        call: &ToolCall,
+        category: ErrorCategory,
+        text: String,
+    ) -> Result<Admitted, StoreError> {
+        let result = ToolResult::failed(call, category, &text);
+        self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await?;
+        Ok(Admitted::No { category, text })
+    }
+
+    /// The strictest verdict on the calls of ours that do the same, with everything they would touch.
+    fn meaning(&self, foreign: &ForeignCall) -> Result<Meaning, (ErrorCategory, String)> {
+        if foreign.like.is_empty() {
+            let (tool, effect) = (foreign.call.name.clone(), foreign.effect);
+            let decision = self.decide(&tool, effect, &[]);
+            return Ok(Meaning { tool, effect, touches: Vec::new(), decision });
+        }
+        let mut strictest: Option<Meaning> = None;
+        let mut touches = Vec::new();
+        for like in &foreign.like {
+            let Some(tool) = self.tools.get(&like.tool) else {
+                let text = format!("`{}` is off in this run, and this call does the same", like.tool);
+                return Err((ErrorCategory::Blocked, text));
+            };
+            let voice = CallVoice { executor: self, call: &foreign.call };
+            let own = guarded(|| tool.touches(&like.args, &self.ctx(&voice)));
+            let own = own.map_err(|failure| (failure.category, failure.text))?;
+            let decision = self.decide(&like.tool, tool.spec().effect, &own);
+            touches.extend(own);
+            if strictest.as_ref().is_none_or(|known| decision.verdict > known.decision.verdict) {
+                let (tool, effect) = (like.tool.clone(), tool.spec().effect);
+                strictest = Some(Meaning { tool, effect, touches: Vec::new(), decision });
+            }
+        }
+        let strictest = strictest.map(|meaning| Meaning { touches, ..meaning });
+        strictest.ok_or_else(|| (ErrorCategory::Exception, "nothing is known of this call".to_owned()))
+    }
+
+    fn writes(&self, touches: &[Touch]) -> Vec<(String, bool)> {
+        let path = |touch: &Touch| match touch {
+            Touch::Write { path, inside: true } => Some((path.clone(), self.files.stat(path).is_ok())),
+            _ => None,
+        };
+        touches.iter().filter_map(path).collect()
+    }
+}
+
+impl ForeignCalls {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CallId, Begun>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn knows(&self, id: &CallId) -> bool {
+        self.lock().contains_key(id)
+    }
+
+    fn begin(&self, id: &CallId, begun: Begun) {
+        let mut open = self.lock();
+        if open.len() < MAX_OPEN {
+            open.insert(id.clone(), begun);
+        }
+    }
+
+    fn take(&self, id: &CallId) -> Option<Begun> {
+        self.lock().remove(id)
+    }
+}

@@ -1,0 +1,202 @@
+//! Reads search/replace blocks: a path, `<<<<<<< SEARCH`, the old lines, `=======`, the new lines, `>>>>>>> REPLACE`.
+//! A path holds until the next one.
+//!
+//! Where a marker could as well be text, the block is refused and the way to write such a line is told.
+
+use super::super::block::Block;
+use super::names::{self, Name};
+use super::{Body, FilePatch, Op, Patch, PatchError};
+
+/// Whether a block opens on this line.
+pub(super) fn opens(line: &str) -> bool {
+    opening(line).is_some()
+}
+
+/// The two ways the markers are written. In the one with dashes a marker is its line and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Conflict,
+    Dashes,
+}
+
+pub(super) fn parse(lines: &[&str], known: &[&str]) -> Result<Patch, PatchError> {
+    let mut files: Vec<FilePatch> = Vec::new();
+    let mut current: Option<String> = None;
+    let (mut at, mut before) = (0, 0);
+    while at < lines.len() {
+        let Some(dialect) = opening(lines[at]) else {
+            if closes(lines[at], Dialect::Conflict) || closes(lines[at], Dialect::Dashes) {
+                return Err(syntax(at, "a block ends here that has not begun; each starts with `<<<<<<< SEARCH`"));
+            }
+            at += 1;
+            continue;
+        };
+        let name = name_above(&lines[before..at], current.as_deref(), known)
+            .ok_or_else(|| syntax(at, "no file name before this block; put the path on the line above it"))?;
+        let (block, end) = body(lines, at, dialect)?;
+        let path =
+            if block.search.trim().is_empty() { super::paths::check(&name)? } else { names::resolve(&name, known)? };
+        push(&mut files, path, block);
+        current = Some(name);
+        at = end + 1;
+        before = at;
+    }
+    if files.is_empty() {
+        return Err(syntax(0, "no block found; each starts with a path and `<<<<<<< SEARCH`"));
+    }
+    Ok(Patch { files, notes: Vec::new() })
+}
+
+fn syntax(at: usize, message: &str) -> PatchError {
+    PatchError::Syntax { line: at + 1, message: message.to_owned() }
+}
+
+fn push(files: &mut Vec<FilePatch>, path: String, block: Block) {
+    if block.search.trim().is_empty() {
+        files.push(FilePatch { op: Op::Create { path }, body: Body::Whole(block.replace) });
+        return;
+    }
+    if let Some(FilePatch { op: Op::Update { path: last, .. }, body: Body::Blocks(blocks) }) = files.last_mut()
+        && *last == path
+    {
+        blocks.push(block);
+        return;
+    }
+    files.push(FilePatch { op: Op::Update { path, move_to: None }, body: Body::Blocks(vec![block]) });
+}
+
+/// The name in the lines since the block before: on the last line that is no fence, behind a fence, or the one before.
+fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option<String> {
+    let mut maybe = None;
+    for line in between.iter().rev() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        if let Some((_, _, info)) = names::fence(line) {
+            if let Some(name) = names::on_fence(info, known) {
+                return Some(name);
+            }
+            continue;
+        }
+        match names::on_line(line, known) {
+            Some(Name::Sure(name)) => return Some(name),
+            Some(Name::Maybe(name)) => maybe = Some(name),
+            None => {}
+        }
+        break;
+    }
+    let other = names::mentioned(between, known).into_iter().any(|name| Some(name) != current);
+    match current {
+        // Prose that speaks of another file leaves open which one the block is for.
+        Some(current) if !other => Some(current.to_owned()),
+        Some(_) => None,
+        None if maybe.is_some() => maybe,
+        None => {
+            let bare = between.iter().all(|line| line.trim().is_empty() || names::fence(line).is_some());
+            match known {
+                [only] if bare => Some((*only).to_owned()),
+                _ => None,
+            }
+        }
+    }
+}
+
+/// The block that opens at `start`, and the line of its end.
+fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize), PatchError> {
+    let inside = start + 1..lines.len();
+    let end = inside
+        .clone()
+        .find(|&at| closes(lines[at], dialect))
+        .ok_or_else(|| syntax(start, "the block has no `>>>>>>> REPLACE`, so it may be cut off; send it whole"))?;
+    if let Some(second) = (start + 1..end).find(|&at| opens(lines[at])) {
+        return Err(syntax(
+            second,
+            "a block begins inside another; write a line of text that looks so with `\\` before it",
+        ));
+    }
+    let divider = divider(lines, start, end, dialect)?;
+    let (line, text) = position(lines, start + 1, divider);
+    let names_line =
+        |at: &usize| [":start_line:", ":end_line:"].iter().any(|label| number(lines[*at], label).is_some());
+    if let Some(at) = (divider + 1..end).find(names_line) {
+        return Err(syntax(
+            at,
+            "the line of a block is named above its old text; write a line that is text with `\\` before it",
+        ));
+    }
+    let joined = |lines: &[&str]| lines.iter().map(|line| format!("{}\n", unescaped(line))).collect::<String>();
+    let (search, replace) = (joined(&lines[text..divider]), joined(&lines[divider + 1..end]));
+    Ok((Block { search, replace, line, ..Block::default() }, end))
+}
+
+/// The line between old and new text. The exact marker decides; others like it are taken only if there is one.
+fn divider(lines: &[&str], start: usize, end: usize, dialect: Dialect) -> Result<usize, PatchError> {
+    let looks = |at: &usize, exact: bool| {
+        let line = match dialect {
+            Dialect::Conflict => lines[*at].trim(),
+            Dialect::Dashes => lines[*at],
+        };
+        let long = if exact { line.len() == 7 } else { (5..=9).contains(&line.len()) };
+        long && line.bytes().all(|byte| byte == b'=')
+    };
+    let with = |exact: bool| -> Vec<usize> { (start + 1..end).filter(|at| looks(at, exact)).collect() };
+    let mut found = with(true);
+    if found.is_empty() && dialect == Dialect::Conflict {
+        found = with(false);
+    }
+    match found[..] {
+        [only] => Ok(only),
+        [] => Err(syntax(end, "the block has no `=======` between the old and the new text")),
+        [_, second, ..] => {
+            Err(syntax(second, "the block has a second `=======`; write one that is text as `\\=======`"))
+        }
+    }
+}
+
+/// The line a block names, and where its text starts: `:start_line:12`, perhaps `:end_line:14`, then `-------`.
+fn position(lines: &[&str], start: usize, divider: usize) -> (Option<usize>, usize) {
+    let mut at = start;
+    let mut line = None;
+    if at < divider
+        && let Some(found) = number(lines[at], ":start_line:")
+    {
+        line = Some(found).filter(|found| *found > 0);
+        at += 1;
+        if at < divider && number(lines[at], ":end_line:").is_some() {
+            at += 1;
+        }
+        if at < divider && lines[at].trim() == "-------" {
+            at += 1;
+        }
+    }
+    (line, at)
+}
+
+fn number(line: &str, label: &str) -> Option<usize> {
+    line.trim().strip_prefix(label)?.trim().trim_matches(['[', ']']).trim().parse().ok()
+}
+
+/// A line of text that looks like a marker is written with `\` before it.
+fn unescaped(line: &str) -> &str {
+    let marks = ["<<<<<<<", "=======", ">>>>>>>", "-------", "+++++++", ":start_line:", ":end_line:"];
+    line.strip_prefix('\\').filter(|rest| marks.iter().any(|mark| rest.starts_with(mark))).unwrap_or(line)
+}
+
+fn opening(line: &str) -> Option<Dialect> {
+    let line = line.trim();
+    for (mark, dialect) in [(b'<', Dialect::Conflict), (b'-', Dialect::Dashes)] {
+        let count = line.bytes().take_while(|byte| *byte == mark).count();
+        let word = line[count..].strip_suffix('>').unwrap_or(&line[count..]);
+        if (5..=9).contains(&count) && matches!(word, " SEARCH" | " ORIGINAL") {
+            return Some(dialect);
+        }
+    }
+    None
+}
+
+fn closes(line: &str, dialect: Dialect) -> bool {
+    let mark = if dialect == Dialect::Conflict { b'>' } else { b'+' };
+    let line = line.trim();
+    let count = line.bytes().take_while(|byte| *byte == mark).count();
+    (5..=9).contains(&count) && matches!(&line[count..], " REPLACE" | " UPDATED")
+}

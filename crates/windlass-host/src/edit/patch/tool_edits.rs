@@ -1,0 +1,136 @@
+//! Reads edits in the JSON that edit tools take: a path, the old and the new text; one, or a list of them.
+//!
+//! The fields go by the names that are common for them. A field of another shape is an error, not a guess.
+
+use serde_json::{Map, Value};
+
+use super::super::block::Block;
+use super::names;
+use super::{Body, FilePatch, Op, Patch, PatchError};
+
+const PATH: &[&str] = &["path", "file_path", "filePath", "filepath", "file", "filename", "target_file"];
+const OLD: &[&str] = &["old_str", "old_string", "oldString", "old_text", "oldText", "old", "search", "find"];
+const NEW: &[&str] =
+    &["new_str", "new_string", "newString", "new_text", "newText", "new", "replace", "replacement", "replace_with"];
+const ALL: &[&str] = &["replace_all", "replaceAll", "allow_multiple"];
+const TIMES: &[&str] = &["expected_replacements", "expectedReplacements"];
+const TEXT: &[&str] = &["file_text", "content", "contents", "text"];
+const WRAPPED: &[&str] = &["input", "arguments", "args", "parameters"];
+/// More edits than this in one list are a mistake.
+const MAX_EDITS: usize = 1_000;
+
+pub(super) fn parse(text: &str, known: &[&str]) -> Result<Patch, PatchError> {
+    let value: Value = serde_json::from_str(unfenced(text)).map_err(|err| PatchError::Syntax {
+        line: err.line().max(1),
+        message: format!("the edit is not JSON: {err}"),
+    })?;
+    let mut files = Vec::new();
+    match &value {
+        Value::Array(edits) => {
+            if edits.len() > MAX_EDITS {
+                return Err(wrong(format!("there are more than {MAX_EDITS} edits")));
+            }
+            for edit in edits {
+                read(object(edit)?, None, known, &mut files)?;
+            }
+        }
+        edit => read(object(edit)?, None, known, &mut files)?,
+    }
+    Ok(Patch { files, notes: Vec::new() })
+}
+
+/// The JSON inside one code fence, if it is in one.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let Some((opening, rest)) = text.split_once('\n') else { return text };
+    match names::fence(opening) {
+        Some((_, count, _)) => rest.trim_end().strip_suffix(&opening.trim()[..count]).unwrap_or(rest),
+        None => text,
+    }
+}
+
+fn wrong(message: impl Into<String>) -> PatchError {
+    PatchError::Syntax { line: 1, message: message.into() }
+}
+
+fn object(value: &Value) -> Result<&Map<String, Value>, PatchError> {
+    value.as_object().ok_or_else(|| wrong("an edit is a JSON object with a path, the old and the new text"))
+}
+
+fn read(
+    edit: &Map<String, Value>,
+    outer: Option<&str>,
+    known: &[&str],
+    files: &mut Vec<FilePatch>,
+) -> Result<(), PatchError> {
+    // A whole tool call: what it is called with is the edit.
+    if let (Some(Value::Object(inner)), None) = (field(edit, WRAPPED), field(edit, OLD)) {
+        return read(inner, outer, known, files);
+    }
+    let own = text_of(edit, PATH)?;
+    let path = own.or(outer);
+    if let Some(edits) = edit.get("edits").or_else(|| edit.get("replacements")) {
+        let edits = edits.as_array().filter(|edits| edits.len() <= MAX_EDITS);
+        for inner in edits.ok_or_else(|| wrong("`edits` is a list of old and new texts"))? {
+            let inner = object(inner)?;
+            if inner.contains_key("edits") || inner.contains_key("replacements") {
+                return Err(wrong("`edits` may not hold `edits`"));
+            }
+            read(inner, path, known, files)?;
+        }
+        return Ok(());
+    }
+    let name = match (path, known) {
+        (Some(path), _) => path,
+        (None, [only]) => only,
+        (None, _) => return Err(wrong("the edit names no file; give `path`")),
+    };
+    if let (None, Some(text)) = (field(edit, OLD), text_of(edit, TEXT)?) {
+        let path = super::paths::check(name)?;
+        files.push(FilePatch { op: Op::Create { path }, body: Body::Whole(text.to_owned()) });
+        return Ok(());
+    }
+    let old = text_of(edit, OLD)?.ok_or_else(|| wrong("the edit has no old text; give `old_string`"))?;
+    let new = text_of(edit, NEW)?.ok_or_else(|| wrong("the edit has no new text; give `new_string`"))?;
+    if old.is_empty() {
+        let path = super::paths::check(name)?;
+        files.push(FilePatch { op: Op::Create { path }, body: Body::Whole(new.to_owned()) });
+        return Ok(());
+    }
+    let times = match field(edit, TIMES) {
+        None | Some(Value::Null) => None,
+        Some(times) => Some(
+            times
+                .as_u64()
+                .and_then(|times| usize::try_from(times).ok())
+                .filter(|times| *times > 0)
+                .ok_or_else(|| wrong("`expected_replacements` is a number from 1"))?,
+        ),
+    };
+    let all = match field(edit, ALL) {
+        None | Some(Value::Null) => false,
+        Some(all) => all.as_bool().ok_or_else(|| wrong("`replace_all` is true or false"))?,
+    };
+    let block = Block { search: old.to_owned(), replace: new.to_owned(), inline: true, all, times, ..Block::default() };
+    let path = names::resolve(name, known)?;
+    if let Some(FilePatch { op: Op::Update { path: last, .. }, body: Body::Blocks(blocks) }) = files.last_mut()
+        && *last == path
+    {
+        blocks.push(block);
+    } else {
+        files.push(FilePatch { op: Op::Update { path, move_to: None }, body: Body::Blocks(vec![block]) });
+    }
+    Ok(())
+}
+
+fn field<'a>(edit: &'a Map<String, Value>, names: &[&str]) -> Option<&'a Value> {
+    names.iter().find_map(|name| edit.get(*name))
+}
+
+fn text_of<'a>(edit: &'a Map<String, Value>, names: &[&str]) -> Result<Option<&'a str>, PatchError> {
+    match field(edit, names) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(wrong(format!("`{}` is a text", names[0]))),
+    }
+}

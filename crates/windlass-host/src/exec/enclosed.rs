@@ -1,0 +1,220 @@
+//! An agent that is not ours in its place: programs with three pipes and nothing between, a home that is read and
+//! written without ever following a link out of it, and the next connection to its model. Believes nothing it says.
+//!
+//! Nothing here keeps the sandbox or the tree: with the run's copy everything in it goes, whoever still holds this.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::net::TcpListener;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+use windlass_core::enclosure::{Enclosure, Inmate, Launch, Life, Wire};
+use windlass_core::workspace::{FileError, FileErrorKind, Files, ProcessEnd, ProcessError};
+use windlass_core::{BoxFuture, CancellationToken};
+
+use super::{KILL_GRACE, end_of, workdir_in};
+use crate::sandbox::{Ended, Inside, Limits, Lodging, SandboxError, Standard};
+use crate::workspace::Root;
+
+/// The place of an agent in a run.
+pub(super) struct Enclosed {
+    lodging: Lodging,
+    inside: Weak<Inside>,
+    root: Weak<Root>,
+    home: Root,
+    endpoint: Option<(u16, TcpListener)>,
+    tenants: Arc<Tenants>,
+}
+
+impl Enclosed {
+    pub(super) fn new(
+        mut lodging: Lodging,
+        inside: &Arc<Inside>,
+        root: &Arc<Root>,
+        tenants: &Arc<Tenants>,
+    ) -> Result<Self, ProcessError> {
+        let fail = |what: &str, err: &dyn std::fmt::Display| ProcessError(format!("{what}: {err}"));
+        let home = Root::open_private(&lodging.home).map_err(|err| fail("the agent's home cannot be opened", &err))?;
+        let endpoint = lodging.endpoint.take().map(|(port, listener)| {
+            listener.set_nonblocking(true)?;
+            Ok((port, TcpListener::from_std(listener)?))
+        });
+        let endpoint: io::Result<_> = endpoint.transpose();
+        let endpoint = endpoint.map_err(|err| fail("nobody can listen for the agent", &err))?;
+        let (inside, root, tenants) = (Arc::downgrade(inside), Arc::downgrade(root), Arc::clone(tenants));
+        Ok(Self { lodging, inside, root, home, endpoint, tenants })
+    }
+
+    /// Refuses paths that are none in the home, and files in it that are the person's.
+    fn own(&self, path: &str) -> Result<(), FileError> {
+        let plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        let bad = |message: String| Err(FileError { kind: FileErrorKind::BadInput, message });
+        match plain {
+            false => bad(format!("`{path}` is no path in an agent's home: write it relative to the home")),
+            true if self.lodging.files.iter().any(|file| file == path) => {
+                bad(format!("`{path}` is the person's own file, which is only shown to the agent"))
+            }
+            true => Ok(()),
+        }
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<Inmate, ProcessError> {
+        let (Some(inside), Some(root)) = (self.inside.upgrade(), self.root.upgrade()) else {
+            return Err(ProcessError("the run's copy of the workspace is closed".to_owned()));
+        };
+        if launch.argv.is_empty() {
+            return Err(ProcessError("cannot start an agent: no program is named".to_owned()));
+        }
+        let dir = workdir_in(&root, &launch.workdir)?;
+        let mut env = self.lodging.env.clone();
+        env.push(("PWD".into(), dir.clone().into()));
+        env.retain(|(name, _)| !launch.env.iter().any(|(given, _)| name == given.as_str()));
+        env.extend(launch.env.iter().map(|(name, value)| (name.into(), value.into())));
+        let argv: Vec<OsString> = launch.argv.iter().map(Into::into).collect();
+        let (standard, stdin, stdout, stderr) =
+            pipes().map_err(|err| ProcessError(format!("cannot start an agent: {err}")))?;
+        let ended = CancellationToken::new();
+        let (done, end) = oneshot::channel();
+        let over = ended.clone();
+        let done = move |result| {
+            over.cancel();
+            drop(done.send(result));
+        };
+        let child = inside.start_in(&self.lodging.place, &argv, &env, &dir, standard, done);
+        let child = child.map_err(|err| ProcessError(err.to_string()))?;
+        let tenant = Arc::new(Tenant { child, ended });
+        self.tenants.add(&tenant);
+        let life = Tenancy { tenant, end: Some(end), over: None, limits: self.lodging.limits };
+        Ok(Inmate { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), life: Box::new(life) })
+    }
+}
+
+impl Enclosure for Enclosed {
+    fn home(&self) -> &Path {
+        Path::new(Lodging::HOME)
+    }
+    fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.own(path)?;
+        self.home.write(path, bytes)
+    }
+    fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
+        self.own(path)?;
+        self.home.read(path, max)
+    }
+    fn endpoint(&self) -> Option<u16> {
+        self.endpoint.as_ref().map(|(port, _)| *port)
+    }
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
+        Box::pin(async move {
+            let Some((_, listener)) = &self.endpoint else { return std::future::pending().await };
+            let (stream, _) = listener.accept().await?;
+            // A model's answer comes in small pieces, each of which somebody waits for.
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Wire>)
+        })
+    }
+    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+        Box::pin(async move { self.launch(&launch) })
+    }
+    fn take_refused(&self) -> Vec<String> {
+        self.lodging.take_refused()
+    }
+}
+
+/// What a program has as standard input, output and error, and our ends of it.
+fn pipes() -> io::Result<(Standard, pipe::Sender, pipe::Receiver, pipe::Receiver)> {
+    let (input, stdin) = io::pipe()?;
+    let (stdout, output) = io::pipe()?;
+    let (stderr, error) = io::pipe()?;
+    let standard = Standard { input: input.into(), output: output.into(), error: error.into() };
+    let receiver = |end: io::PipeReader| pipe::Receiver::from_owned_fd(OwnedFd::from(end));
+    Ok((standard, pipe::Sender::from_owned_fd(stdin.into())?, receiver(stdout)?, receiver(stderr)?))
+}
+
+/// A program that was started.
+struct Tenant {
+    child: windlass_sandbox::Child,
+    /// Cancelled when everything of it is gone.
+    ended: CancellationToken,
+}
+
+/// The programs of all agents of a run.
+#[derive(Default)]
+pub(super) struct Tenants(Mutex<Vec<Arc<Tenant>>>);
+
+impl Tenants {
+    fn add(&self, tenant: &Arc<Tenant>) {
+        let mut all = self.lock();
+        all.retain(|one| !one.ended.is_cancelled());
+        all.push(Arc::clone(tenant));
+    }
+
+    /// Ends them, and waits until they are gone; longer only when the kernel itself is stuck.
+    pub(super) async fn end_all(&self) {
+        let all = std::mem::take(&mut *self.lock());
+        all.iter().filter(|one| !one.ended.is_cancelled()).for_each(|one| one.child.kill());
+        for one in all {
+            let _ = tokio::time::timeout(KILL_GRACE, one.ended.cancelled()).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Tenant>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The life of one of them.
+struct Tenancy {
+    tenant: Arc<Tenant>,
+    end: Option<oneshot::Receiver<Result<Ended, SandboxError>>>,
+    over: Option<Result<ProcessEnd, ProcessError>>,
+    limits: Limits,
+}
+
+impl Tenancy {
+    fn judge(&self, ended: Result<Ended, SandboxError>) -> Result<ProcessEnd, ProcessError> {
+        let ended = ended.map_err(|err| ProcessError(err.to_string()))?;
+        let Limits { processes, memory, .. } = self.limits;
+        if ended.limits.processes {
+            let what = format!("the agent was ended at the limit of {processes} processes");
+            return Err(ProcessError(format!("{what} (setting `sandbox.processes`)")));
+        }
+        if ended.limits.memory {
+            let what = format!("the agent was ended at the limit of {} MiB of memory", memory >> 20);
+            return Err(ProcessError(format!("{what} (setting `sandbox.memory_mb`)")));
+        }
+        Ok(end_of(ended.status))
+    }
+}
+
+impl Life for Tenancy {
+    fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
+        Box::pin(async move {
+            if let Some(end) = &mut self.end {
+                let gone = |_| Err(SandboxError::Gone("the run's copy of the workspace was closed".to_owned()));
+                let ended = end.await.unwrap_or_else(gone);
+                self.end = None;
+                self.over = Some(self.judge(ended));
+            }
+            self.over.clone().unwrap_or(Ok(ProcessEnd::Signalled { signal: 9 }))
+        })
+    }
+    fn terminate(&self) {
+        self.tenant.child.terminate();
+    }
+    fn kill(&self) {
+        self.tenant.child.kill();
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        if !self.tenant.ended.is_cancelled() {
+            self.tenant.child.kill();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Edits as data: every row of `edits.jsonl` goes through the door that `debug edit` uses. Also runs the rows of a JSON
+//! Lines file named by `WINDLASS_EDIT_CASES`, or shared beside the repository.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use windlass_host::edit::patch::{Change, Format, Found, Patch, Plan};
+use windlass_host::edit::row::{Row, run};
+
+/// What a row expects, beside what it is run with.
+#[derive(serde::Deserialize)]
+struct Case {
+    id: String,
+    ok: bool,
+    strict: bool,
+    input: BTreeMap<String, String>,
+    expected: BTreeMap<String, Option<String>>,
+    /// A part of the message.
+    #[serde(default)]
+    error: Option<String>,
+}
+
+/// The one place that knows the API: why the row does not end as it says, and whether it must.
+fn check(line: &str) -> Result<(), (bool, String)> {
+    let case: Case = serde_json::from_str(line).unwrap();
+    let row: Row = serde_json::from_str(line).unwrap();
+    let done = run(row);
+    let mut expected = case.input.clone();
+    if case.ok {
+        for (path, text) in &case.expected {
+            match text {
+                Some(text) => expected.insert(path.clone(), text.clone()),
+                None => expected.remove(path),
+            };
+        }
+    }
+    let said = match (&case.error, &done.error) {
+        (Some(part), Some(error)) => error.contains(part),
+        (Some(_), None) => false,
+        (None, _) => true,
+    };
+    if done.ok == case.ok && done.files == expected && said {
+        return Ok(());
+    }
+    let why = format!("{}\n  expected ok: {}, {expected:?}, {:?}\n  found {done:?}", case.id, case.ok, case.error);
+    Err((case.strict, why))
+}
+
+#[test]
+fn every_row_ends_as_it_says() {
+    let rows = include_str!("edits.jsonl");
+    let failures: Vec<String> = rows.lines().filter_map(|line| check(line).err().map(|(_, why)| why)).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(rows.lines().count() > 150, "the cases are found");
+}
+
+#[test]
+fn rows_of_other_projects_agree_where_they_are_strict() {
+    let given = std::env::var_os("WINDLASS_EDIT_CASES").map(std::path::PathBuf::from);
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/edits/codex-scenarios.jsonl");
+    let path = given.unwrap_or_else(|| beside.into());
+    if !path.is_file() {
+        eprintln!("no edit cases of other projects here; set WINDLASS_EDIT_CASES to their file to check them");
+        return;
+    }
+    let mut failures = Vec::new();
+    for line in std::fs::read_to_string(path).unwrap().lines() {
+        if let Err((strict, why)) = check(line) {
+            eprintln!("differs (strict: {strict}): {why}");
+            if strict {
+                failures.push(why);
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:?}");
+}
+
+/// What a plan is written down as reads back as that plan.
+#[test]
+fn every_plan_reads_back_from_its_diff() {
+    let mut plans = 0;
+    for line in include_str!("edits.jsonl").lines() {
+        let row: Row = serde_json::from_str(line).unwrap();
+        let format = match row.format.as_str() {
+            "v4a" => Format::BeginPatch,
+            "search-replace" => Format::SearchReplace,
+            "str-replace" => Format::ToolEdit,
+            "udiff" => Format::Unified,
+            _ => Format::Whole,
+        };
+        let text = row.edit.as_str().map_or_else(|| row.edit.to_string(), str::to_owned);
+        let known: Vec<&str> = row.input.keys().map(String::as_str).collect();
+        let read = |path: &str| match row.input.get(path) {
+            Some(Some(text)) => Found::File(text.clone().into_bytes()),
+            _ => Found::Absent,
+        };
+        let Ok(plan) = Patch::read(format, &text, &known).and_then(|patch| patch.plan(read)) else { continue };
+        plans += 1;
+        let again = Patch::parse(&plan.to_diff()).unwrap().plan(read).unwrap();
+        assert_eq!(again.changes, plan.changes, "{}\n{}", row.id, plan.to_diff());
+    }
+    assert!(plans > 80, "{plans}");
+}
+
+fn block_like() -> impl Strategy<Value = String> {
+    let line = prop_oneof![
+        Just("a.txt".to_owned()),
+        Just("<<<<<<< SEARCH".to_owned()),
+        Just("------- SEARCH".to_owned()),
+        Just("=======".to_owned()),
+        Just(">>>>>>> REPLACE".to_owned()),
+        Just("+++++++ REPLACE".to_owned()),
+        Just("...".to_owned()),
+        Just("```".to_owned()),
+        Just("````md".to_owned()),
+        Just(":start_line:2".to_owned()),
+        Just("2 | b".to_owned()),
+        "[abc “”–]{0,4}",
+        "\\PC{0,10}",
+    ];
+    proptest::collection::vec(line, 0..16).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    /// Whatever comes, a row ends, and a refused one leaves its files as they were.
+    #[test]
+    fn any_row_ends_without_panic(edit in block_like(), text in "[abc “”–\r\n]{0,20}", format in 0..5usize) {
+        let format = ["v4a", "search-replace", "str-replace", "udiff", "whole"][format];
+        let input = json!({"a.txt": text});
+        let row: Row = serde_json::from_value(json!({"id": 1, "format": format, "input": input, "edit": edit})).unwrap();
+        let done = run(row);
+        prop_assert_eq!(done.ok, done.error.is_none());
+        if !done.ok {
+            prop_assert_eq!(serde_json::to_value(&done.files).unwrap(), input);
+        }
+    }
+
+    /// The same for any two texts.
+    #[test]
+    fn any_change_reads_back_from_its_diff(before in "[ab\r\n]{0,3}([a-c]{0,2}\r?\n){0,12}[ab]{0,2}", after in "([a-c]{0,2}\r?\n){0,12}[ab]{0,2}") {
+        // Old lines are compared without their endings, so a lone `\r` is no line of a patch.
+        prop_assume!(before != after && !before.replace("\r\n", "").contains('\r') && !after.replace("\r\n", "").contains('\r'));
+        let plan = Plan { changes: vec![Change::Modify { path: "a b\"c".into(), before: before.clone().into(), after: after.into() }], notes: vec![] };
+        let again = Patch::parse(&plan.to_diff()).unwrap().plan(|_| Found::File(before.clone().into_bytes()));
+        prop_assert_eq!(again.map(|plan| plan.changes), Ok(plan.changes));
+    }
+
+    /// A stretch that is there once is replaced, and nothing else is touched.
+    #[test]
+    fn a_tool_edit_touches_its_text_only(before in "[a-c “–\n]{0,20}", after in "[a-c “–\n]{0,20}", new in "[a-c\n]{0,8}") {
+        let edit = json!({"path": "a", "old_str": "NEEDLE", "new_str": new});
+        let row = json!({"id": 1, "format": "str-replace", "input": {"a": format!("{before}NEEDLE{after}")}, "edit": edit});
+        let done = run(serde_json::from_value::<Row>(row).unwrap());
+        prop_assert_eq!(done.error, None);
+        prop_assert_eq!(&done.files["a"], &format!("{before}{new}{after}"));
+        prop_assert_eq!(done.id, Value::from(1));
+    }
+}

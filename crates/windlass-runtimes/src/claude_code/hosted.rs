@@ -1,0 +1,81 @@
+//! Our tools as an MCP server that answers in the same pipe. Messages in, messages out: what a call does is the toolbox's
+//! business.
+
+use serde_json::{Value, json};
+use windlass_core::message::ToolResult;
+use windlass_core::tool::Toolbox;
+
+use super::options::OURS;
+use crate::offered::{is_offered, offered};
+
+/// The revisions of MCP that are spoken here, newest first.
+const REVISIONS: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// What a message asks for.
+#[derive(Debug, PartialEq)]
+pub(super) enum Asked {
+    /// It has its answer.
+    Answered(Value),
+    /// A tool is to be run; the answer is made with [`ran`].
+    Run {
+        /// The message's own id.
+        id: Value,
+        /// Which tool.
+        tool: String,
+        /// With what.
+        args: Value,
+        /// The model's call behind it, where the message says so.
+        call: Option<String>,
+    },
+}
+
+/// Reads a message.
+pub(super) fn ask(toolbox: &dyn Toolbox, message: &Value) -> Asked {
+    let id = message.get("id").cloned().unwrap_or(Value::Null);
+    let params = message.get("params").unwrap_or(&Value::Null);
+    let method = message.get("method").and_then(Value::as_str).unwrap_or_default();
+    // A notice has no id; it is acknowledged all the same, because the pipe around it wants an answer.
+    if message.get("id").is_none() {
+        return Asked::Answered(answer(0.into(), json!({})));
+    }
+    Asked::Answered(match method {
+        "initialize" => {
+            let wanted = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
+            let revision = REVISIONS.iter().find(|known| **known == wanted).unwrap_or(&REVISIONS[0]);
+            let server = json!({ "name": OURS, "version": env!("CARGO_PKG_VERSION") });
+            answer(id, json!({ "protocolVersion": revision, "capabilities": { "tools": {} }, "serverInfo": server }))
+        }
+        "ping" => answer(id, json!({})),
+        "tools/list" => {
+            let tools: Vec<Value> = offered(toolbox)
+                .map(|spec| json!({ "name": spec.name, "description": spec.description, "inputSchema": spec.schema }))
+                .collect();
+            answer(id, json!({ "tools": tools }))
+        }
+        "tools/call" => {
+            let tool = params.get("name").and_then(Value::as_str).unwrap_or_default();
+            if !is_offered(toolbox, tool) {
+                return Asked::Answered(refused(id, -32602, "there is no such tool"));
+            }
+            let args = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+            let call = params.get("_meta").and_then(|meta| meta.get("claudecode/toolUseId"));
+            let call = call.and_then(Value::as_str).map(str::to_owned);
+            return Asked::Run { id, tool: tool.to_owned(), args, call };
+        }
+        _ => refused(id, -32601, "method not found"),
+    })
+}
+
+/// What came of a tool.
+pub(super) fn ran(id: Value, result: &ToolResult) -> Value {
+    answer(id, json!({ "content": [{ "type": "text", "text": result.text }], "isError": result.error.is_some() }))
+}
+
+/// An error.
+pub(super) fn refused(id: Value, code: i32, why: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } })
+}
+
+fn answer(id: Value, result: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "result": result })
+}

@@ -1,0 +1,87 @@
+//! The shapes of Claude Code's lines: content blocks, deltas, tool results, and the two forms in which it is told whether
+//! a call may run. Values in, values out.
+
+use serde_json::{Value, json};
+use windlass_core::event::DeltaOf;
+use windlass_core::message::{Part, ToolCall};
+use windlass_core::tool::Admitted;
+
+/// Characters of a result that are kept.
+const MAX_RESULT: usize = 50_000;
+
+/// The parts of a message.
+pub(super) fn blocks(message: &Value) -> Vec<Part> {
+    let content = message.get("content").and_then(Value::as_array);
+    content.into_iter().flatten().filter_map(part).collect()
+}
+
+fn part(block: &Value) -> Option<Part> {
+    let text = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    match block.get("type").and_then(Value::as_str)? {
+        "text" => Some(Part::Text { text: text("text") }).filter(|_| !text("text").is_empty()),
+        // Its signature is only of use to the program, which keeps it itself.
+        "thinking" => Some(Part::Reasoning { text: text("thinking"), opaque: None }),
+        "tool_use" => {
+            let args = block.get("input").cloned().unwrap_or_else(|| json!({}));
+            Some(Part::Call(ToolCall { id: text("id").as_str().into(), name: text("name"), args, malformed: None }))
+        }
+        _ => None,
+    }
+}
+
+/// The piece of an answer in a stream event.
+pub(super) fn delta_of(event: &Value) -> Option<(DeltaOf, &str)> {
+    let delta = event.get("delta")?;
+    let text = |key: &str| delta.get(key).and_then(Value::as_str);
+    match delta.get("type").and_then(Value::as_str)? {
+        "text_delta" => Some((DeltaOf::Text, text("text")?)),
+        "thinking_delta" => Some((DeltaOf::Reasoning, text("thinking")?)),
+        "input_json_delta" => {
+            let index = event.get("index").and_then(Value::as_u64).and_then(|index| u32::try_from(index).ok())?;
+            Some((DeltaOf::Arguments(index), text("partial_json")?))
+        }
+        _ => None,
+    }
+}
+
+/// What a tool gave, as text.
+pub(super) fn result_text(content: &Value) -> String {
+    let text = match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            let texts = blocks.iter().map(|block| match block.get("text").and_then(Value::as_str) {
+                Some(text) => text.to_owned(),
+                None => format!("[{}]", block.get("type").and_then(Value::as_str).unwrap_or("something")),
+            });
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    };
+    if text.len() <= MAX_RESULT {
+        return text;
+    }
+    format!("{}\n[…]", &text[..text.floor_char_boundary(MAX_RESULT)])
+}
+
+/// A verdict as the answer of a hook.
+pub(super) fn hook_answer(verdict: &Admitted) -> Value {
+    let (decision, reason) = match verdict {
+        Admitted::Yes { rule } => ("allow", rule.clone()),
+        Admitted::No { category, text } => ("deny", format!("[{}] {text}", category.word())),
+    };
+    json!({ "hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": reason,
+    } })
+}
+
+/// A verdict as the answer of whoever is asked for leave.
+pub(super) fn permission_answer(verdict: &Admitted, input: Value) -> Value {
+    match verdict {
+        Admitted::Yes { .. } => json!({ "behavior": "allow", "updatedInput": input }),
+        Admitted::No { category, text } => {
+            json!({ "behavior": "deny", "message": format!("[{}] {text}", category.word()) })
+        }
+    }
+}

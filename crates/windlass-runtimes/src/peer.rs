@@ -1,0 +1,165 @@
+//! A program in its place that speaks JSON lines: what is to be said waits here until it reads, what it says is given
+//! line by line, and the end of what it complains about is kept. Nothing here knows what the lines mean.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use windlass_core::clock::Clock;
+use windlass_core::enclosure::{Inmate, Life};
+use windlass_core::workspace::ProcessEnd;
+
+use crate::lines::{Lines, Tail};
+
+/// The most that may wait for a program that does not read.
+const MAX_WAITING: usize = 64 << 20;
+/// Bytes of standard error read at once.
+const PIECE: usize = 8 << 10;
+/// How much of standard error a person is shown.
+const SHOWN: usize = 1_500;
+
+/// A running program. Dropped, it is killed with everything it started.
+pub struct Peer {
+    stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    waiting: Vec<u8>,
+    lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
+    stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    tail: Tail,
+    life: Box<dyn Life>,
+}
+
+impl Peer {
+    /// A program that was started.
+    #[must_use]
+    pub fn new(inmate: Inmate) -> Self {
+        let Inmate { stdin, stdout, stderr, life } = inmate;
+        Self {
+            stdin: Some(stdin),
+            waiting: Vec::new(),
+            lines: Lines::new(stdout),
+            stderr: Some(stderr),
+            tail: Tail::default(),
+            life,
+        }
+    }
+
+    /// Says something, as soon as the program reads: it goes out while [`Peer::next`] is waited for. A program that
+    /// never reads is told nothing more.
+    pub fn send(&mut self, value: &Value) {
+        if self.stdin.is_none() {
+            return;
+        }
+        self.waiting.extend_from_slice(value.to_string().as_bytes());
+        self.waiting.push(b'\n');
+        if self.waiting.len() > MAX_WAITING {
+            self.hang_up();
+        }
+    }
+
+    /// The next line that is JSON; `None` at the end. May be dropped while it waits: nothing is lost.
+    pub async fn next(&mut self) -> io::Result<Option<Value>> {
+        loop {
+            let Self { stdin, waiting, lines, stderr, tail, .. } = self;
+            tokio::select! {
+                biased;
+                wrote = write_some(stdin, waiting) => if wrote.is_err() {
+                    // It does not listen any more. What it still says is read to the end.
+                    self.hang_up();
+                },
+                line = lines.next() => return line,
+                () = complain(stderr, tail) => {}
+            }
+        }
+    }
+
+    /// Lines that could not be read: too long ones, and such that are no JSON.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.lines.too_long.saturating_add(self.lines.not_json)
+    }
+
+    /// The end of what it complained about.
+    #[must_use]
+    pub fn complaint(&self) -> String {
+        let text = self.tail.text();
+        text[text.floor_char_boundary(text.len().saturating_sub(SHOWN))..].to_owned()
+    }
+
+    /// Tells the program by the end of its input that nothing more comes, and waits for its end for so long.
+    pub async fn end(&mut self, clock: &dyn Clock, grace: Duration) -> Option<ProcessEnd> {
+        let mut time = clock.sleep(grace);
+        // What is still to be said goes out first; answers must not be lost.
+        while self.stdin.is_some() && !self.waiting.is_empty() {
+            tokio::select! {
+                biased;
+                () = &mut time => break,
+                next = self.next_or_written() => if !matches!(next, Ok(true)) { break },
+            }
+        }
+        self.hang_up();
+        let Self { lines, stderr, tail, life, .. } = self;
+        let mut over = life.wait();
+        let mut said_all = false;
+        loop {
+            tokio::select! {
+                biased;
+                end = &mut over => return end.ok(),
+                () = &mut time => return None,
+                line = lines.line(), if !said_all => said_all = !matches!(line, Ok(Some(_))),
+                () = complain(stderr, tail) => {}
+            }
+        }
+    }
+
+    /// How it ended, for a person, after it said the last.
+    pub async fn ended_in_words(&mut self, clock: &dyn Clock, grace: Duration) -> String {
+        let end = self.end(clock, grace).await;
+        let end = end.map_or_else(|| "and did not exit".to_owned(), |end| format!("with {}", end.in_words()));
+        let said = self.complaint();
+        if said.is_empty() { end } else { format!("{end}; the last on its standard error: {said}") }
+    }
+
+    /// Writes a piece, or passes over a line; whether it may go on.
+    async fn next_or_written(&mut self) -> io::Result<bool> {
+        let Self { stdin, waiting, lines, stderr, tail, .. } = self;
+        tokio::select! {
+            biased;
+            wrote = write_some(stdin, waiting) => wrote.map(|()| true),
+            line = lines.line() => line.map(|line| line.is_some()),
+            () = complain(stderr, tail) => Ok(true),
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.stdin = None;
+        self.waiting = Vec::new();
+    }
+}
+
+/// Writes what the program takes. Never ends when there is nothing to write.
+async fn write_some(to: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>, waiting: &mut Vec<u8>) -> io::Result<()> {
+    match to {
+        Some(to) if !waiting.is_empty() => {
+            let n = to.write(waiting).await?;
+            if n == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            waiting.drain(..n);
+            if waiting.is_empty() { to.flush().await } else { Ok(()) }
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+/// Reads a piece of standard error. Never ends when there is no more.
+async fn complain(from: &mut Option<Box<dyn AsyncRead + Send + Unpin>>, tail: &mut Tail) {
+    let mut piece = [0; PIECE];
+    match from {
+        Some(stream) => match stream.read(&mut piece).await {
+            Ok(n) if n > 0 => tail.push(&piece[..n]),
+            _ => *from = None,
+        },
+        None => std::future::pending().await,
+    }
+}
