@@ -73,6 +73,24 @@ impl Peer {
         }
     }
 
+    /// Bytes that wait for the program to read them.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.
+    pub async fn write_on(&mut self) {
+        let Self { stdin, waiting, stderr, tail, .. } = self;
+        tokio::select! {
+            biased;
+            wrote = write_some(stdin, waiting) => if wrote.is_err() {
+                self.hang_up();
+            },
+            () = complain(stderr, tail) => {}
+        }
+    }
+
     /// Lines that could not be read: too long ones, and such that are no JSON.
     #[must_use]
     pub fn unread(&self) -> u64 {

@@ -14,7 +14,7 @@ use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
 use super::desk::{Desk, Reply, fits, inside, judge, report};
-use super::peer::RpcError;
+use super::rpc::RpcError;
 use super::words::{clip, quoted, shell_line};
 use crate::agent::Visit;
 

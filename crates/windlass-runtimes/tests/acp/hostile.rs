@@ -275,12 +275,15 @@ async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
     let (stop, notes) = Stage::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
-            let text = "y".repeat(1_000);
-            for n in 0..100_000 {
-                match n % 4 {
-                    0 => agent.update(json!({ "sessionUpdate": "tool_call", "toolCallId": n.to_string(), "title": text })).await,
-                    _ => agent.says(&text).await,
-                }
+            let update = |update: Value| {
+                let params = json!({ "sessionId": "s1", "update": update });
+                format!("{}\n", json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
+            };
+            let text = json!({ "type": "text", "text": "y".repeat(120) });
+            let says = update(json!({ "sessionUpdate": "agent_message_chunk", "content": text })).repeat(99);
+            for n in 0..1_000 {
+                agent.write(says.as_bytes()).await;
+                agent.update(json!({ "sessionUpdate": "tool_call", "toolCallId": n.to_string(), "title": "x" })).await;
             }
             agent.done(&prompt).await;
         })
@@ -301,7 +304,7 @@ async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
             let mut agent = agent;
             let prompt = agent.open().await;
             let Agent { mut from, mut to, stderr } = agent;
-            let most = 200_000;
+            let most = 80_000;
             let mut writing = Box::pin(async {
                 use tokio::io::AsyncWriteExt;
                 for n in 0..most {

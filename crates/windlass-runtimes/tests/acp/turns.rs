@@ -151,11 +151,11 @@ async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code()
             })
             .await;
         let words = words(&stop);
-        assert!(words.contains(code) && words.contains("standard error: [31mout of luck"), "{words}");
+        assert!(words.contains(code) && words.contains("on its standard error: [31mout of luck"), "{words}");
         assert_eq!(notes.said(), ["text:so"]);
     }
     let (stop, notes) = Stage::default().play(|agent| async move { drop(agent) }).await;
-    assert!(words(&stop).contains("ended before it answered `initialize`: exit code 0"), "{stop:?}");
+    assert!(words(&stop).contains("ended before it answered `initialize`, with exit code 0"), "{stop:?}");
     let began = matches!(notes.events.lock().unwrap()[0], EventKind::IterationStarted { .. });
     assert!(began, "{:?}", notes.events);
 }
