@@ -119,15 +119,24 @@ impl Peer {
         let Self { lines, stderr, tail, life, .. } = self;
         let mut over = life.wait();
         let mut said_all = false;
-        loop {
+        let end = loop {
             tokio::select! {
                 biased;
-                end = &mut over => return end.ok(),
+                end = &mut over => break end.ok(),
                 () = &mut time => return None,
                 line = lines.line(), if !said_all => said_all = !matches!(line, Ok(Some(_))),
                 () = complain(stderr, tail) => {}
             }
+        };
+        // Its last complaint is often why it ended, and may still be in the pipe.
+        while stderr.is_some() {
+            tokio::select! {
+                biased;
+                () = complain(stderr, tail) => {}
+                () = &mut time => break,
+            }
         }
+        end
     }
 
     /// How it ended, for a person, after it said the last.
