@@ -8,9 +8,11 @@
 
 pub mod agent;
 pub mod claude_code;
+pub mod codex;
 pub mod contract;
 pub mod lines;
 pub mod peer;
+pub mod rpc;
 
 mod given;
 mod offered;
