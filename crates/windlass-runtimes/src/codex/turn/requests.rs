@@ -74,7 +74,7 @@ impl Turn<'_> {
         }
         // One item may be asked about more than once; each time it is another call.
         let id = text("approvalId").or(text("itemId")).filter(|id| !id.is_empty())?;
-        let line = text("command").unwrap_or_default();
+        let Some(line) = text("command") else { return self.calls.get(id).map(|known| known.call.clone()) };
         if text("kind").is_some_and(|kind| kind != "command") {
             let args = json!({ "input": line, "to": text("itemId") });
             return Some(ToolCall { id: id.into(), name: "write_stdin".to_owned(), args, malformed: None });
