@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{attacks, cargo, install};
+use crate::{attacks, cargo, install, kit};
 
 /// One thing that must hold.
 struct Stage {
@@ -56,8 +56,8 @@ const DOCS: Stage = Stage {
 };
 const LICENCES: Stage = Stage::new("licences", &["deny", "--locked", "check", "licenses", "bans", "sources"]);
 
-/// Runs every stage.
-pub(crate) fn run() -> Result<()> {
+/// Runs every stage; with `agents`, the kit also with the real ones.
+pub(crate) fn run(agents: bool) -> Result<()> {
     let root = cargo::root()?;
     let began = Instant::now();
     println!("==> tools");
@@ -75,7 +75,15 @@ pub(crate) fn run() -> Result<()> {
     let began_attacks = Instant::now();
     attacks::run(&root)?;
     times.push(("attacks", began_attacks.elapsed()));
-    println!("==> all {} stages passed in {}", stages.len() + 1, seconds(began.elapsed()));
+    println!("==> runtimes: {}", kit::REPEAT);
+    let began_kit = Instant::now();
+    if agents {
+        kit::run_with_agents(&root)?
+    } else {
+        kit::run(&root)?
+    }
+    times.push(("runtimes", began_kit.elapsed()));
+    println!("==> all {} stages passed in {}", stages.len() + 2, seconds(began.elapsed()));
     for (name, took) in times {
         println!("    {name:<10} {:>8}", seconds(took));
     }

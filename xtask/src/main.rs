@@ -3,12 +3,14 @@
 //! settings. Printing is its job.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod agents;
 mod attacks;
 mod bench;
 mod cargo;
 mod check;
 mod crash;
 mod install;
+mod kit;
 mod live;
 
 use std::path::Path;
@@ -27,12 +29,14 @@ struct Command {
 const COMMANDS: &[Command] = &[
     Command {
         name: "test",
-        takes: "[--live-local]",
-        about: "everything that must hold: format, layout, clippy, all tests, docs, licences, attacks; --live-local: a real model",
+        takes: "[--agents | --live-local]",
+        about: "everything that must hold: format, layout, clippy, all tests, docs, licences, attacks, runtimes; --agents: with \
+                the real agents; --live-local: a real model",
         run: |args| match args {
             [only] if only == "--live-local" => live::run(),
-            [] => check::run(),
-            [other, ..] => bail!("{}", unknown("option", other, ["--live-local"].into_iter())),
+            [only] if only == "--agents" => check::run(true),
+            [] => check::run(false),
+            [other, ..] => bail!("{}", unknown("option", other, ["--agents", "--live-local"].into_iter())),
         },
     },
     Command {
@@ -66,6 +70,25 @@ const COMMANDS: &[Command] = &[
         run: |args| {
             no_arguments("attacks", args)?;
             attacks::run(&cargo::root()?)
+        },
+    },
+    Command {
+        name: "agents",
+        takes: "",
+        about: "installs the agents that runtimes are certified with, by npm, into target/agents or $WINDLASS_AGENTS",
+        run: |args| {
+            no_arguments("agents", args)?;
+            agents::run().map(drop)
+        },
+    },
+    Command {
+        name: "kit",
+        takes: "[--agents]",
+        about: "the conformance kit through the built binary; also the last stage of `test`; --agents: with the real agents",
+        run: |args| match args {
+            [] => kit::run(&cargo::root()?),
+            [only] if only == "--agents" => kit::run_with_agents(&cargo::root()?),
+            [other, ..] => bail!("{}", unknown("option", other, ["--agents"].into_iter())),
         },
     },
     Command {

@@ -7,6 +7,7 @@ mod contract;
 mod durable;
 mod endings;
 mod examples;
+mod foreign;
 mod guest;
 mod lab;
 mod people;

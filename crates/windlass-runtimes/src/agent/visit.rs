@@ -1,6 +1,7 @@
 //! What an adapter has in its hands during one try: the place, the way to the model, and the doors to log, gate and
 //! person. It keeps count of what was seen, so that every call has its result when the try ends.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -64,6 +65,7 @@ pub struct Visit<'a> {
     pub clock: &'a dyn Clock,
     name: String,
     state: Mutex<State>,
+    kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 #[derive(Default)]
@@ -89,11 +91,23 @@ impl<'a> Visit<'a> {
         // The log says whose session it was; another agent's is of no use here.
         let own = job.foreign_session.as_deref().and_then(|text| text.split_once(':'));
         let resume = own.filter(|(whose, _)| *whose == name).map(|(_, id)| id.to_owned());
-        Self { job, place, model, resume, output, cancel, clock, name: name.to_owned(), state: Mutex::default() }
+        let (name, state, kept) = (name.to_owned(), Mutex::default(), Mutex::default());
+        Self { job, place, model, resume, output, cancel, clock, name, state, kept }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps something between two turns of the try: the program that runs, for one. It is dropped with the try.
+    pub fn keep(&self, what: impl Any + Send) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(what));
+    }
+
+    /// Takes what was kept.
+    pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        kept.downcast().ok().map(|kept| *kept)
     }
 
     /// Says that the try began, with the agent's own session. Before anything else is said; once is enough.

@@ -142,8 +142,16 @@ impl Endpoint for Quiet {
     fn key(&self) -> String {
         "placeholder".into()
     }
-    fn serve<'a>(&'a self, _: &'a dyn Enclosure, _: Ledger<'a>) -> BoxFuture<'a, Result<Trip, StoreError>> {
-        Box::pin(std::future::pending())
+    fn serve<'a>(
+        &'a self,
+        _: &'a dyn Enclosure,
+        _: Ledger<'a>,
+        done: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>> {
+        Box::pin(async move {
+            done.cancelled().await;
+            Ok(None)
+        })
     }
     fn take_usage(&self) -> Usage {
         Usage::default()

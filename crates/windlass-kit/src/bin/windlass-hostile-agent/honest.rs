@@ -1,0 +1,209 @@
+//! Honest work: a small loop over Anthropic Messages with four tools, which asks before each call. It lets the whole
+//! kit run without any program of others.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::client::Endpoint;
+use crate::peer::Peer;
+
+/// The most questions to the model in one turn, and how often a failed one is asked again.
+const STEPS: usize = 60;
+const RETRIES: usize = 2;
+/// The most of a command's output that the model gets.
+const OUTPUT: usize = 20_000;
+
+/// Works until the model ends its turn; why it stopped.
+pub(crate) fn work(peer: &mut Peer, folder: &str, prompt: &str) -> Result<&'static str, String> {
+    let endpoint = Endpoint::find().ok_or("no model: ANTHROPIC_BASE_URL is not set")?;
+    let memory = memory(&peer.session);
+    let mut messages: Vec<Value> = remembered(&memory);
+    messages.push(json!({ "role": "user", "content": prompt }));
+    let stop = steps(peer, &endpoint, folder, &mut messages);
+    let _ = std::fs::write(&memory, json!(messages).to_string());
+    stop
+}
+
+fn steps(
+    peer: &mut Peer,
+    endpoint: &Endpoint,
+    folder: &str,
+    messages: &mut Vec<Value>,
+) -> Result<&'static str, String> {
+    for _ in 0..STEPS {
+        if peer.cancelled() {
+            return Ok("cancelled");
+        }
+        let answer = ask(peer, endpoint, messages)?;
+        let Some(answer) = answer else { return Ok("cancelled") };
+        messages.push(json!({ "role": "assistant", "content": answer["content"] }));
+        let blocks = answer["content"].as_array().cloned().unwrap_or_default();
+        for text in blocks.iter().filter_map(|block| block["text"].as_str()) {
+            peer.say(text);
+        }
+        if answer["stop_reason"] == "refusal" {
+            return Ok("refusal");
+        }
+        let calls = blocks.iter().filter(|block| block["type"] == "tool_use");
+        let results: Vec<Value> = calls.map(|block| call(peer, folder, block)).collect();
+        if results.is_empty() {
+            return Ok("end_turn");
+        }
+        messages.push(json!({ "role": "user", "content": results }));
+    }
+    Ok("max_turn_requests")
+}
+
+/// Asks the model on a thread of its own, so that a cancel is heard; none where one came.
+fn ask(peer: &Peer, endpoint: &Endpoint, messages: &[Value]) -> Result<Option<Value>, String> {
+    let path = |more: Value| {
+        let mut properties = json!({ "path": { "type": "string" } });
+        if let (Some(all), Some(more)) = (properties.as_object_mut(), more.as_object()) {
+            all.extend(more.clone());
+        }
+        json!({ "type": "object", "properties": properties, "required": ["path"] })
+    };
+    let text = json!({ "type": "string" });
+    let command = json!({ "type": "object", "properties": { "command": text }, "required": ["command"] });
+    let body = json!({
+        "model": std::env::var("ANTHROPIC_MODEL").unwrap_or_else(|_| "claude-sonnet-5-5".to_owned()),
+        "max_tokens": 4096, "messages": messages,
+        "tools": [
+            { "name": "bash", "description": "Runs a command line.", "input_schema": command },
+            { "name": "write_file", "description": "Writes a file.", "input_schema": path(json!({ "content": text })) },
+            { "name": "edit_file", "description": "Changes a place.", "input_schema": path(json!({ "old": text, "new": text })) },
+            { "name": "delete_file", "description": "Removes a file.", "input_schema": path(json!({})) },
+        ],
+    });
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let mut last = (0, Value::Null);
+            for _ in 0..=RETRIES {
+                last = endpoint.ask(&body).unwrap_or((0, Value::Null));
+                if last.0 < 500 && last.0 != 0 {
+                    break;
+                }
+            }
+            last
+        });
+        while !asked.is_finished() {
+            if peer.cancelled() {
+                // The question is still open; whoever asked for the cancel will close it.
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        match asked.join() {
+            Ok((200, answer)) => Ok(Some(answer)),
+            Ok((status, answer)) => Err(format!("the model answered {status}: {}", answer["error"]["message"])),
+            Err(_) => Err("the model could not be asked".to_owned()),
+        }
+    })
+}
+
+fn call(peer: &mut Peer, folder: &str, block: &Value) -> Value {
+    let (name, input) = (block["name"].as_str().unwrap_or_default(), &block["input"]);
+    let kind = match name {
+        "bash" => "execute",
+        "write_file" | "edit_file" => "edit",
+        "delete_file" => "delete",
+        _ => "other",
+    };
+    let title = input["command"].as_str().or(input["path"].as_str()).unwrap_or(name);
+    let path = input["path"].as_str().map(|path| Path::new(folder).join(path));
+    let locations: Vec<Value> = path.iter().map(|path| json!({ "path": path })).collect();
+    let mut shown = json!({
+        "toolCallId": block["id"], "title": title, "kind": kind, "status": "pending", "rawInput": input, "locations": locations,
+    });
+    if let (Some(path), Some(text)) = (&path, input["content"].as_str().or(input["new"].as_str())) {
+        shown["content"] = json!([{ "type": "diff", "path": path, "oldText": input["old"], "newText": text }]);
+    }
+    let mut begun = shown.clone();
+    begun["sessionUpdate"] = json!("tool_call");
+    peer.update(&begun);
+    let done = match kind {
+        "other" => Err(format!("there is no tool `{name}`")),
+        _ if !peer.may(&shown) => Err("this call was rejected".to_owned()),
+        _ => act(peer, name, input, path.as_deref(), folder),
+    };
+    let (status, text) = match &done {
+        Ok(text) => ("completed", text),
+        Err(text) => ("failed", text),
+    };
+    let content = json!([{ "type": "content", "content": { "type": "text", "text": text } }]);
+    peer.update(&json!({
+        "sessionUpdate": "tool_call_update", "toolCallId": block["id"], "status": status, "content": content,
+        "rawOutput": { "output": text },
+    }));
+    json!({ "type": "tool_result", "tool_use_id": block["id"], "content": text, "is_error": done.is_err() })
+}
+
+fn act(peer: &Peer, name: &str, input: &Value, path: Option<&Path>, folder: &str) -> Result<String, String> {
+    if name == "bash" {
+        return command(peer, input["command"].as_str().unwrap_or_default(), folder);
+    }
+    let path = path.ok_or("a path is needed")?;
+    let cannot = |err: std::io::Error| format!("{}: {err}", path.display());
+    let text = |name: &str| input[name].as_str().unwrap_or_default();
+    match name {
+        "write_file" => {
+            path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(cannot)?;
+            std::fs::write(path, text("content")).map_err(cannot)?;
+        }
+        "edit_file" => {
+            let before = std::fs::read_to_string(path).map_err(cannot)?;
+            let once = before.matches(text("old")).count() == 1;
+            let after = once.then(|| before.replacen(text("old"), text("new"), 1));
+            std::fs::write(path, after.ok_or("the place is not there exactly once")?).map_err(cannot)?;
+        }
+        _ => std::fs::remove_file(path).map_err(cannot)?,
+    }
+    Ok("done".to_owned())
+}
+
+fn command(peer: &Peer, line: &str, folder: &str) -> Result<String, String> {
+    let mut command = Command::new("bash");
+    command.args(["-c", line]).current_dir(folder).stdin(Stdio::null());
+    let output = tempfile_like(folder)?;
+    let (out, err) = (output.0.try_clone().map_err(|err| err.to_string())?, output.0);
+    let mut child = command.stdout(out).stderr(err).spawn().map_err(|err| format!("bash: {err}"))?;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if peer.cancelled() => {
+                let _ = child.kill();
+            }
+            Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+            Err(err) => return Err(err.to_string()),
+        }
+    };
+    let mut text = vec![0; OUTPUT];
+    let read = std::fs::File::open(&output.1).and_then(|mut file| std::io::Read::read(&mut file, &mut text));
+    let _ = std::fs::remove_file(&output.1);
+    text.truncate(read.unwrap_or(0));
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if status.success() { Ok(text) } else { Err(format!("{status}\n{text}")) }
+}
+
+/// A file for a command's output, in the agent's own temporary directory: a pipe would block when it is full.
+fn tempfile_like(folder: &str) -> Result<(std::fs::File, PathBuf), String> {
+    let at = std::env::temp_dir();
+    let at = if at.is_dir() { at } else { PathBuf::from(folder) };
+    let path = at.join(format!("kit-output-{}", std::process::id()));
+    let file = std::fs::File::create(&path).map_err(|err| format!("{}: {err}", path.display()))?;
+    Ok((file, path))
+}
+
+/// Where a conversation is kept between prompts: in the agent's home.
+fn memory(session: &str) -> PathBuf {
+    let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
+    home.join(format!(".windlass-hostile-agent-{session}.json"))
+}
+
+fn remembered(memory: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(memory).unwrap_or_default();
+    serde_json::from_str::<Value>(&text).ok().and_then(|value| value.as_array().cloned()).unwrap_or_default()
+}

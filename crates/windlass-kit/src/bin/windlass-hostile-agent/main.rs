@@ -1,0 +1,84 @@
+//! An agent that speaks ACP over its standard streams and does what its first argument says: honest work, or one of
+//! many things that no agent should do. It is driven by the kit and holds to the kit's places: it reads only what the
+//! kit planted, writes only marks below the kit's own folder, and connects only to listeners of the kit. It runs no
+//! command that destroys anything, also where nothing holds it.
+
+mod attack;
+mod client;
+mod honest;
+mod peer;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::peer::Peer;
+
+/// What was typed: what to do, and where.
+pub(crate) struct Orders {
+    pub(crate) mode: String,
+    given: HashMap<String, String>,
+}
+
+impl Orders {
+    fn read(mut args: impl Iterator<Item = String>) -> Self {
+        let mode = args.next().unwrap_or_else(|| "honest".to_owned());
+        let given = args.filter_map(|arg| arg.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())));
+        Self { mode, given: given.collect() }
+    }
+
+    /// A value that was given; empty where none was.
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.given.get(name).map_or("", String::as_str)
+    }
+}
+
+fn main() -> ExitCode {
+    let orders = Orders::read(std::env::args().skip(1));
+    attack::before_hello(&orders);
+    let mut peer = Peer::open();
+    let mut folder = ".".to_owned();
+    while let Some(request) = peer.next() {
+        let (id, params) = (request["id"].clone(), &request["params"]);
+        let named = |name: &str| params[name].as_str().unwrap_or_default().to_owned();
+        match request["method"].as_str().unwrap_or_default() {
+            "initialize" => peer.answer(
+                &id,
+                &json!({
+                    "protocolVersion": 1, "authMethods": [],
+                    "agentCapabilities": { "loadSession": true, "promptCapabilities": {} },
+                    "agentInfo": { "name": "windlass-hostile-agent", "version": env!("CARGO_PKG_VERSION") },
+                }),
+            ),
+            "session/new" => {
+                folder = named("cwd");
+                peer.session = format!("kit-{}", std::process::id());
+                let session = peer.session.clone();
+                peer.answer(&id, &json!({ "sessionId": session }));
+            }
+            "session/load" => {
+                folder = named("cwd");
+                peer.session = named("sessionId");
+                peer.answer(&id, &json!({}));
+            }
+            "session/prompt" => {
+                let text: String = prompt(&params["prompt"]);
+                let end = match orders.mode.as_str() {
+                    "honest" => honest::work(&mut peer, &folder, &text),
+                    _ => attack::strike(&orders, &mut peer, &folder, &id),
+                };
+                match end {
+                    Ok(stop) => peer.answer(&id, &json!({ "stopReason": stop })),
+                    Err(why) => peer.fail(&id, &why),
+                }
+            }
+            method => peer.fail(&id, &format!("there is no method {method}")),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn prompt(blocks: &Value) -> String {
+    blocks.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,113 @@
+//! Runs the product as a child: output with a cap, a deadline, one signal at the right moment, how large it gets.
+//! It ends only what it started.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// The most that is kept of one stream.
+const MAX_OUTPUT: u64 = 64 << 20;
+const TICK: Duration = Duration::from_millis(5);
+
+/// How a child is watched.
+pub(crate) struct Watch<'a> {
+    pub(crate) deadline: Duration,
+    /// Interrupt it, as a person would, once this says so.
+    pub(crate) interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
+
+/// What a child came to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Child {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) took: Duration,
+    /// It was ended because its time was up.
+    pub(crate) overdue: bool,
+    /// When it was interrupted, by both clocks.
+    pub(crate) interrupted: Option<(Instant, SystemTime)>,
+    /// From the interrupt to its end.
+    pub(crate) stopped_in: Option<Duration>,
+    /// The most memory it had, in bytes.
+    pub(crate) memory: u64,
+}
+
+/// Runs it to its end, or to its deadline.
+pub(crate) fn run(mut command: Command, watch: &Watch<'_>) -> Result<Child, String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let program = command.get_program().to_string_lossy().into_owned();
+    let began = Instant::now();
+    let mut child = command.spawn().map_err(|err| format!("{program} cannot be started: {err}"))?;
+    let pid = child.id() as i32;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        let out = scope.spawn(|| all_of(out));
+        let err = scope.spawn(|| all_of(err));
+        let mut ran = Child::default();
+        let status = loop {
+            ran.memory = ran.memory.max(peak_memory(pid));
+            match child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) => {}
+                Err(_) => break None,
+            }
+            if ran.interrupted.is_none() && watch.interrupt.is_some_and(|ready| ready()) {
+                let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::INT));
+                ran.interrupted = Some((Instant::now(), SystemTime::now()));
+            }
+            if began.elapsed() > watch.deadline && !ran.overdue {
+                ran.overdue = true;
+                let _ = Pid::from_raw(pid).map(|pid| kill_process_group(pid, Signal::KILL));
+            }
+            std::thread::sleep(TICK);
+        };
+        ran.took = began.elapsed();
+        ran.stopped_in = ran.interrupted.map(|(at, _)| at.elapsed());
+        ran.code = status.and_then(|status| status.code()).unwrap_or(-1);
+        ran.out = out.join().unwrap_or_default();
+        ran.err = err.join().unwrap_or_default();
+        Ok(ran)
+    })
+}
+
+/// What a pipe says, up to the cap; the rest is read and dropped, so that nobody blocks.
+fn all_of(pipe: Option<impl Read>) -> String {
+    let mut all = Vec::new();
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.by_ref().take(MAX_OUTPUT).read_to_end(&mut all);
+        let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+fn peak_memory(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Processes that name a text in their arguments, environment or folder, each with its arguments; not this one.
+pub(crate) fn processes_with(text: &str) -> Vec<String> {
+    let own = std::process::id();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).filter(|pid| *pid != own);
+    pids.filter_map(|pid| {
+        let bytes = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let words = bytes("cmdline");
+        let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+        let named = contains(&words, text)
+            || contains(&bytes("environ"), text)
+            || contains(folder.to_string_lossy().as_bytes(), text);
+        named.then(|| format!("{pid} {}", String::from_utf8_lossy(&words).replace('\0', " ").trim()))
+    })
+    .collect()
+}
+
+/// Whether bytes hold a text.
+pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}

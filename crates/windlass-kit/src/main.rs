@@ -1,0 +1,162 @@
+//! The program of the kit. Printing is its job.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use windlass_kit::model::{Script, Server};
+use windlass_kit::{ATTACKS, Cell, Matrix, Options, Product, Runtime, SCENARIOS, Told};
+
+const USAGE: &str = "\
+usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
+                        [--markdown FILE] [--verbose]
+       windlass-kit list
+       windlass-kit serve SCRIPT.json PORT
+
+  --runtime   native, claude-code, codex, opencode, patch, completion, acp:COMMAND, fixture (the kit's own honest agent) or
+              hostile (the agent that tries everything); may be given more than once
+  --model     what the runtimes named after it are to use
+  --scenario  only this one; may be given more than once
+  --jobs      so many at a time; 2
+  --markdown  also write the table into this file, between its marks
+  --verbose   show the log of what failed";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(code) => code,
+        Err(err) => {
+            eprintln!("error: {err:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<ExitCode> {
+    match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("run", rest)) => run(Typed::read(rest)?),
+        Some(("list", [])) => {
+            for scenario in SCENARIOS.iter().chain(ATTACKS) {
+                println!("{:<24} {}", scenario.name, scenario.about);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(("serve", [file, port])) => serve(file, port),
+        Some(("help" | "-h" | "--help", _)) => {
+            println!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// What was typed behind `run`.
+#[derive(Default)]
+struct Typed {
+    windlass: Option<PathBuf>,
+    runtimes: Vec<Runtime>,
+    scenarios: Vec<String>,
+    jobs: Option<usize>,
+    markdown: Option<PathBuf>,
+    verbose: bool,
+}
+
+impl Typed {
+    fn read(args: &[String]) -> Result<Self> {
+        let (mut typed, mut args, mut model) = (Self::default(), args.iter(), None);
+        while let Some(flag) = args.next() {
+            if flag == "--verbose" {
+                typed.verbose = true;
+                continue;
+            }
+            let value = args.next().with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
+            match flag.as_str() {
+                "--windlass" => typed.windlass = Some(value.into()),
+                "--runtime" => typed.runtimes.push(Runtime::new(value, model, &own()?).map_err(|err| anyhow!(err))?),
+                "--model" => model = Some(value.as_str()),
+                "--scenario" => typed.scenarios.push(value.clone()),
+                "--jobs" => typed.jobs = Some(value.parse().context("--jobs wants a number")?),
+                "--markdown" => typed.markdown = Some(value.into()),
+                other => bail!("there is no flag `{other}`\n{USAGE}"),
+            }
+        }
+        Ok(typed)
+    }
+}
+
+fn run(typed: Typed) -> Result<ExitCode> {
+    let windlass = typed.windlass.with_context(|| format!("--windlass says which binary is tried\n{USAGE}"))?;
+    if typed.runtimes.is_empty() {
+        bail!("--runtime says with what it is tried\n{USAGE}");
+    }
+    let product = Product::open(&windlass).map_err(|err| anyhow!(err))?;
+    let (hostile, others): (Vec<_>, Vec<_>) = typed.runtimes.into_iter().partition(Runtime::is_hostile);
+    let mut failures = 0;
+    for (attacks, runtimes) in [(false, others), (true, hostile)] {
+        if runtimes.is_empty() {
+            continue;
+        }
+        let options = Options {
+            product: product.clone(),
+            runtimes,
+            scenarios: typed.scenarios.clone(),
+            attacks,
+            jobs: typed.jobs.unwrap_or(2),
+            hostile: own()?,
+        };
+        let matrix = windlass_kit::run(&options, &tell).map_err(|err| anyhow!(err))?;
+        println!("\n{}", matrix.text());
+        for (runtime, scenario, why) in matrix.failures() {
+            let shown = if typed.verbose { why } else { why.lines().next().unwrap_or_default() };
+            println!("FAIL {runtime} {scenario}: {shown}");
+            failures += 1;
+        }
+        if let Some(file) = &typed.markdown {
+            write(&matrix, file)?;
+        }
+    }
+    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The kit's own agent, which is built beside this program.
+fn own() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("this program does not know where it is")?;
+    Ok(program.with_file_name("windlass-hostile-agent"))
+}
+
+fn tell(told: &Told<'_>) {
+    let (word, why) = match told.cell {
+        Cell::Pass => ("pass", String::new()),
+        Cell::Fail(why) => ("FAIL", format!(": {}", why.lines().next().unwrap_or_default())),
+        Cell::NotApplicable(why) => ("-", format!(": {why}")),
+    };
+    let (runtime, scenario, took) = (told.runtime.short(), told.scenario.name, told.took.as_secs_f64());
+    println!("{word:<4} {runtime} {scenario} ({took:.1} s){why}");
+}
+
+fn write(matrix: &Matrix, file: &Path) -> Result<()> {
+    let before = std::fs::read_to_string(file).unwrap_or_default();
+    std::fs::write(file, matrix.into_file(&before)).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Plays a script until it is ended, and says what it is asked.
+fn serve(file: &str, port: &str) -> Result<ExitCode> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    let script: Script = serde_json::from_str(&text).with_context(|| format!("{file} is no script"))?;
+    let server = Server::start_on(script, port.parse().context("the port is no number")?).context("cannot listen")?;
+    println!("{}", server.url);
+    let mut shown = 0;
+    loop {
+        for seen in server.seen().iter().skip(shown) {
+            let key = seen.key.as_deref().unwrap_or("no key");
+            let tools = seen.tools.join(" ");
+            println!("{} {} {} {key} {} bytes [{tools}]", seen.status, seen.method, seen.path, seen.bytes);
+            if let Some(missing) = &seen.unmapped {
+                println!("  {missing}");
+            }
+            shown += 1;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}

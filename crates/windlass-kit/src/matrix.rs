@@ -1,0 +1,151 @@
+//! Runtime by scenario: what came of each, as a table for people and for the documentation. Pure.
+
+use crate::runtime::Runtime;
+use crate::scenario::Scenario;
+
+/// What came of one scenario with one runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell {
+    /// Everything held.
+    Pass,
+    /// Something did not: the first line says what, further ones how it was seen.
+    Fail(String),
+    /// This runtime cannot be asked for it.
+    NotApplicable(String),
+}
+
+/// The whole table.
+#[derive(Debug, Clone, Default)]
+pub struct Matrix {
+    /// What the table is called between whose marks a file takes it.
+    pub name: &'static str,
+    /// The columns.
+    pub runtimes: Vec<String>,
+    /// A row for each scenario: its name, what must hold, a cell for each runtime.
+    pub rows: Vec<(String, String, Vec<Cell>)>,
+}
+
+impl Matrix {
+    /// An empty table of these runtimes and scenarios, filled by `cell`.
+    pub(crate) fn new(runtimes: &[Runtime], scenarios: &[&Scenario], cell: impl Fn(usize, usize) -> Cell) -> Self {
+        let row = |(row, scenario): (usize, &&Scenario)| {
+            let cells = (0..runtimes.len()).map(|column| cell(column, row)).collect();
+            (scenario.name.to_owned(), scenario.about.to_owned(), cells)
+        };
+        let rows = scenarios.iter().enumerate().map(row).collect();
+        let name = if runtimes.iter().any(Runtime::is_hostile) { "attacks" } else { "matrix" };
+        Self { name, runtimes: runtimes.iter().map(Runtime::short).collect(), rows }
+    }
+
+    /// Everything that failed: the runtime, the scenario, and why.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.rows.iter().flat_map(move |(scenario, _, cells)| {
+            cells.iter().zip(&self.runtimes).filter_map(move |(cell, runtime)| match cell {
+                Cell::Fail(why) => Some((runtime.as_str(), scenario.as_str(), why.as_str())),
+                _ => None,
+            })
+        })
+    }
+
+    /// A table of plain text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let wide = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let mut text = format!("{:wide$}", "");
+        for runtime in &self.runtimes {
+            text.push_str(&format!("  {runtime}"));
+        }
+        text.push('\n');
+        for (name, _, cells) in &self.rows {
+            text.push_str(&format!("{name:wide$}"));
+            for (cell, runtime) in cells.iter().zip(&self.runtimes) {
+                text.push_str(&format!("  {:<1$}", word(cell), runtime.chars().count()));
+            }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+        text
+    }
+
+    /// A table of Markdown, with the reasons of what was not tried below it.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut text = format!("| scenario | what must hold | {} |\n", self.runtimes.join(" | "));
+        text.push_str(&format!("|---|---|{}\n", "---|".repeat(self.runtimes.len())));
+        let mut reasons: Vec<&str> = Vec::new();
+        for (name, about, cells) in &self.rows {
+            let cells: Vec<String> = cells
+                .iter()
+                .map(|cell| match cell {
+                    Cell::NotApplicable(why) => {
+                        let known = reasons.iter().position(|reason| *reason == why.as_str());
+                        let at = known.unwrap_or_else(|| {
+                            reasons.push(why);
+                            reasons.len() - 1
+                        });
+                        format!("— ({})", at + 1)
+                    }
+                    cell => word(cell).to_owned(),
+                })
+                .collect();
+            text.push_str(&format!("| {name} | {about} | {} |\n", cells.join(" | ")));
+        }
+        if !reasons.is_empty() {
+            text.push_str("\nNot tried:\n\n");
+        }
+        for (at, reason) in reasons.iter().enumerate() {
+            text.push_str(&format!("{}. {reason}\n", at + 1));
+        }
+        text
+    }
+
+    /// A file with the table between its marks; without marks they come at its end.
+    #[must_use]
+    pub fn into_file(&self, file: &str) -> String {
+        let begin = format!("<!-- {}: made by the kit, do not edit -->", self.name);
+        let end = format!("<!-- /{} -->", self.name);
+        let block = format!("{begin}\n\n{}\n{end}", self.markdown());
+        let marks = file.find(&begin).and_then(|from| Some((from, file[from..].find(&end)? + from + end.len())));
+        match marks {
+            Some((from, to)) => format!("{}{block}{}", &file[..from], &file[to..]),
+            None => format!("{file}{block}\n"),
+        }
+    }
+}
+
+fn word(cell: &Cell) -> &'static str {
+    match cell {
+        Cell::Pass => "pass",
+        Cell::Fail(_) => "FAIL",
+        Cell::NotApplicable(_) => "-",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix() -> Matrix {
+        let no = || Cell::NotApplicable("no tools".into());
+        let rows = vec![
+            ("edit".to_owned(), "it lands".to_owned(), vec![Cell::Pass, no()]),
+            ("crash".to_owned(), "it fails".to_owned(), vec![Cell::Fail("why\nmore".into()), no()]),
+        ];
+        Matrix { name: "matrix", runtimes: vec!["native".into(), "patch".into()], rows }
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        assert_eq!(matrix().text(), "       native  patch\nedit   pass    -\ncrash  FAIL    -\n");
+        assert_eq!(matrix().failures().collect::<Vec<_>>(), [("native", "crash", "why\nmore")]);
+    }
+
+    #[test]
+    fn the_file_keeps_what_is_around_the_marks() {
+        let once = matrix().into_file("# Runtimes\n\n");
+        assert!(once.contains("| edit | it lands | pass | — (1) |"), "{once}");
+        assert!(once.contains("\n1. no tools\n"), "{once}");
+        let more = format!("{once}after\n");
+        assert_eq!(matrix().into_file(&more), more);
+    }
+}

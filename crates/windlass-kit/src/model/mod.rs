@@ -1,0 +1,17 @@
+//! A model server on loopback that plays a script. It speaks the wires of four vendors, finds out from each request how
+//! far the script is, and asks for work with the tools that the agent offers. It never reaches out.
+//!
+//! It keeps no place in the script: the place is in the history that every request carries. So a retry gets the same
+//! answer again, and a side question (a title, a topic) moves nothing.
+
+mod http;
+mod offer;
+mod request;
+mod script;
+mod seen;
+mod serve;
+mod wire;
+
+pub use script::{Move, Script, Usage};
+pub use seen::Seen;
+pub use serve::Server;

@@ -1,0 +1,60 @@
+//! What a request says, whichever wire it came over: the tools it offers and how far the script is. Pure.
+
+use serde_json::Value;
+
+/// A tool that the agent offers to its model.
+#[derive(Debug, Clone)]
+pub(crate) struct Tool {
+    pub(crate) name: String,
+    /// It takes text, not JSON.
+    pub(crate) freeform: bool,
+    /// The schema of its arguments.
+    pub(crate) schema: Value,
+}
+
+/// A question to the model.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    pub(crate) model: String,
+    pub(crate) stream: bool,
+    pub(crate) tools: Vec<Tool>,
+    /// Calls in the history. Only this server makes any.
+    pub(crate) calls: usize,
+    /// What the model said in the history.
+    pub(crate) said: Vec<String>,
+}
+
+impl Asked {
+    pub(crate) fn new(body: &Value) -> Self {
+        let model = body["model"].as_str().unwrap_or("scripted").to_owned();
+        Self { model, stream: body["stream"] == true, ..Self::default() }
+    }
+
+    /// How many answers of the script are in the history.
+    pub(crate) fn place<'a>(&self, words: impl Iterator<Item = &'a str>) -> usize {
+        let words: Vec<&str> = words.map(str::trim).collect();
+        self.calls + self.said.iter().filter(|said| words.contains(&said.trim())).count()
+    }
+
+    pub(crate) fn tool(&self, names: &[&str]) -> Option<&Tool> {
+        names.iter().find_map(|name| self.tools.iter().find(|tool| tool.name == *name))
+    }
+}
+
+/// The items of a list; nothing where it is none.
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A text of a field; empty where there is none.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The text of a content that is a string or a list of parts with a text each.
+pub(crate) fn content(value: &Value) -> String {
+    match value.as_str() {
+        Some(whole) => whole.to_owned(),
+        None => list(value).filter_map(|part| part["text"].as_str()).collect(),
+    }
+}

@@ -1,0 +1,259 @@
+//! The server: takes connections, finds each request's place in the script, answers, and keeps what it was asked.
+//! A thread for each connection, because agents open few and some of them hang for long.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::http::{self, Request};
+use super::offer::{Item, Played, played};
+use super::request::Asked;
+use super::script::{Script, Usage};
+use super::seen::{MOST, MOST_BODY, Seen};
+use super::wire::{Answer, Wire};
+use crate::locked;
+
+/// The most connections at a time; what is over is closed.
+const MOST_CONNECTIONS: usize = 256;
+const TICK: Duration = Duration::from_millis(20);
+/// What side questions get, and what comes after the script.
+const SIDE: &str = "A short title";
+const END: &str = "Done.";
+
+/// A running server; it ends when this is dropped.
+pub struct Server {
+    /// Where it listens, without a path.
+    pub url: String,
+    state: Arc<State>,
+}
+
+struct State {
+    script: Script,
+    seen: Mutex<Vec<Seen>>,
+    /// All requests, also those that are not kept.
+    requests: AtomicUsize,
+    /// Answers that were given and paid.
+    answers: AtomicUsize,
+    /// Failures so far, by move.
+    failures: Mutex<HashMap<usize, usize>>,
+    connections: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Server {
+    /// Listens on a free port of loopback.
+    ///
+    /// # Errors
+    /// Where no port can be had.
+    pub fn start(script: Script) -> io::Result<Self> {
+        Self::start_on(script, 0)
+    }
+
+    /// Listens on this port of loopback.
+    ///
+    /// # Errors
+    /// Where it is taken.
+    pub fn start_on(script: Script, port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port))?;
+        let url = format!("http://{}", listener.local_addr()?);
+        listener.set_nonblocking(true)?;
+        let state = Arc::new(State {
+            script,
+            seen: Mutex::default(),
+            requests: AtomicUsize::new(0),
+            answers: AtomicUsize::new(0),
+            failures: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let server = Self { url, state: Arc::clone(&state) };
+        std::thread::spawn(move || accept(&listener, &state));
+        Ok(server)
+    }
+
+    /// What it was asked so far.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        locked(&self.state.seen).clone()
+    }
+
+    /// How often it was asked, kept or not.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.state.requests.load(Ordering::Relaxed)
+    }
+
+    /// What each answer says it used.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.state.script.usage
+    }
+
+    /// How many answers it gave that cost something: the work and side questions, no failures.
+    #[must_use]
+    pub fn answers(&self) -> usize {
+        self.state.answers.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn accept(listener: &TcpListener, state: &Arc<State>) {
+    while !state.stop.load(Ordering::Relaxed) {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        };
+        if state.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+            state.connections.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let state = Arc::clone(state);
+        std::thread::spawn(move || {
+            let _ = stream.set_nonblocking(false);
+            let _ = stream.set_nodelay(true);
+            let mut stream = BufReader::new(stream);
+            while let Some(request) = http::read(&mut stream) {
+                if state.stop.load(Ordering::Relaxed) || state.answer(stream.get_mut(), &request).is_err() {
+                    break;
+                }
+            }
+            state.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+impl State {
+    fn answer(&self, out: &mut TcpStream, request: &Request) -> io::Result<()> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let mut seen = Seen {
+            at: Instant::now(),
+            method: request.method.clone(),
+            path: request.path.clone(),
+            key: request.key(),
+            bytes: request.body.len(),
+            body: String::from_utf8_lossy(&request.body[..request.body.len().min(MOST_BODY)]).into_owned(),
+            tools: Vec::new(),
+            work: false,
+            status: 200,
+            unmapped: None,
+        };
+        let Some(wire) = Wire::of(&request.path).filter(|_| request.method == "POST") else {
+            let (status, value) = aside(&request.method, &request.path);
+            seen.status = status;
+            self.keep(seen);
+            return whole(out, status, &value);
+        };
+        if request.header("content-encoding").is_some_and(|how| how != "identity") || !body.is_object() {
+            seen.status = 400;
+            self.keep(seen);
+            return whole(out, 400, &json!({ "error": { "message": "the scripted model reads plain JSON" } }));
+        }
+        let asked = wire.read(&body);
+        seen.tools = asked.tools.iter().map(|tool| tool.name.clone()).collect();
+        seen.work = self.script.without_tools || !asked.tools.is_empty();
+        let (next, missing) = self.next(&asked, seen.work);
+        seen.unmapped = missing;
+        if let Played::Fail { status, .. } = next {
+            seen.status = status;
+        }
+        self.keep(seen);
+        match next {
+            Played::Item(item) => self.say(out, wire, &asked, &item, number),
+            Played::Fail { status, .. } => whole(out, status, &wire.failure(status)),
+            Played::Hang => self.hang(out),
+        }
+    }
+
+    fn keep(&self, seen: Seen) {
+        let mut all = locked(&self.seen);
+        if all.len() < MOST {
+            all.push(seen);
+        }
+    }
+
+    /// The answer at the place that the history is at.
+    fn next(&self, asked: &Asked, work: bool) -> (Played, Option<String>) {
+        let plain = |text: &str| Played::Item(Item::Text { text: text.to_owned(), pause_ms: 0 });
+        if !work {
+            return (plain(SIDE), None);
+        }
+        let (all, missing) = played(&self.script, asked);
+        let mut left = asked.place(self.script.words());
+        for played in all {
+            match played {
+                Played::Item(_) if left > 0 => left -= 1,
+                Played::Fail { number, times: Some(times), .. } if left > 0 || self.failed(number) >= times => {}
+                Played::Fail { number, .. } => {
+                    *locked(&self.failures).entry(number).or_default() += 1;
+                    return (played, missing);
+                }
+                Played::Hang if left > 0 => {}
+                played => return (played, missing),
+            }
+        }
+        (plain(END), missing)
+    }
+
+    fn failed(&self, number: usize) -> usize {
+        locked(&self.failures).get(&number).copied().unwrap_or_default()
+    }
+
+    fn say(&self, out: &mut TcpStream, wire: Wire, asked: &Asked, item: &Item, number: usize) -> io::Result<()> {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        let answer = Answer { model: &asked.model, item, usage: self.script.usage, number };
+        if !asked.stream {
+            return whole(out, 200, &wire.whole(&answer));
+        }
+        http::begin_stream(out)?;
+        for frame in wire.stream(&answer) {
+            if frame.pause_ms > 0 {
+                std::thread::sleep(Duration::from_millis(frame.pause_ms));
+            }
+            let name = frame.event.map(|event| format!("event: {event}\n")).unwrap_or_default();
+            http::piece(out, format!("{name}data: {}\n\n", frame.data).as_bytes())?;
+        }
+        http::end_stream(out)
+    }
+
+    /// Says nothing until the other side goes or the server ends.
+    fn hang(&self, out: &mut TcpStream) -> io::Result<()> {
+        out.set_read_timeout(Some(TICK))?;
+        while !self.stop.load(Ordering::Relaxed) {
+            match out.peek(&mut [0]) {
+                Ok(0) => break,
+                Ok(_) => std::thread::sleep(TICK),
+                Err(err) if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(_) => break,
+            }
+        }
+        Err(io::ErrorKind::ConnectionAborted.into())
+    }
+}
+
+/// What is no question to a model: lists of models, counts of tokens, probes.
+fn aside(method: &str, path: &str) -> (u16, Value) {
+    match path {
+        path if path.contains("count_tokens") => (200, json!({ "input_tokens": 42 })),
+        path if path.contains(":countTokens") => (200, json!({ "totalTokens": 42 })),
+        path if path.contains("/models") => {
+            (200, json!({ "object": "list", "data": [], "models": [], "has_more": false }))
+        }
+        _ if method == "HEAD" => (200, json!({})),
+        _ => (404, json!({ "error": { "type": "not_found_error", "message": "the scripted model has no such path" } })),
+    }
+}
+
+fn whole(out: &mut TcpStream, status: u16, value: &Value) -> io::Result<()> {
+    http::whole(out, status, "application/json", value.to_string().as_bytes())
+}

@@ -1,0 +1,98 @@
+//! Anthropic Messages.
+
+use serde_json::{Value, json};
+
+use super::{Answer, Frame, pieces, refuses, words};
+use crate::model::offer::{Input, Item};
+use crate::model::request::{Asked, Tool, content, list, text};
+
+pub(crate) fn read(body: &Value) -> Asked {
+    let mut asked = Asked::new(body);
+    for tool in list(&body["tools"]).filter(|tool| tool["name"].is_string()) {
+        let schema = tool["input_schema"].clone();
+        asked.tools.push(Tool { name: text(&tool["name"]), freeform: false, schema });
+    }
+    for message in list(&body["messages"]).filter(|message| message["role"] == "assistant") {
+        asked.calls += list(&message["content"]).filter(|block| block["type"] == "tool_use").count();
+        asked.said.push(content(&message["content"]));
+    }
+    asked
+}
+
+pub(crate) fn whole(answer: &Answer<'_>) -> Value {
+    let mut message = message(answer);
+    message["content"] = json!([block(answer)]);
+    message["stop_reason"] = json!(stop(answer.item));
+    message["usage"] = usage(answer, answer.usage.output);
+    message
+}
+
+pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut event = |name: &'static str, mut value: Value, pause_ms: u64| {
+        value["type"] = json!(name);
+        frames.push(Frame::new(Some(name), &value).after(pause_ms));
+    };
+    let mut start = message(answer);
+    start["usage"] = usage(answer, 1);
+    event("message_start", json!({ "message": start }), 0);
+    let mut empty = block(answer);
+    let delta = |delta: Value| json!({ "index": 0, "delta": delta });
+    match words(answer.item) {
+        Some((text, pause_ms)) => {
+            empty["text"] = json!("");
+            event("content_block_start", json!({ "index": 0, "content_block": empty }), 0);
+            for piece in pieces(text, pause_ms) {
+                event("content_block_delta", delta(json!({ "type": "text_delta", "text": piece })), pause_ms);
+            }
+        }
+        None => {
+            let input = empty["input"].to_string();
+            empty["input"] = json!({});
+            event("content_block_start", json!({ "index": 0, "content_block": empty }), 0);
+            for piece in pieces(&input, 0) {
+                event("content_block_delta", delta(json!({ "type": "input_json_delta", "partial_json": piece })), 0);
+            }
+        }
+    }
+    event("content_block_stop", json!({ "index": 0 }), 0);
+    let end = json!({ "stop_reason": stop(answer.item), "stop_sequence": null });
+    event("message_delta", json!({ "delta": end, "usage": usage(answer, answer.usage.output) }), 0);
+    event("message_stop", json!({}), 0);
+    frames
+}
+
+fn message(answer: &Answer<'_>) -> Value {
+    json!({
+        "id": format!("msg_kit_{:04}", answer.number), "type": "message", "role": "assistant", "model": answer.model,
+        "content": [], "stop_reason": null, "stop_sequence": null,
+    })
+}
+
+fn block(answer: &Answer<'_>) -> Value {
+    match answer.item {
+        Item::Call { name, input } => {
+            let input = match input {
+                Input::Json(value) => value.clone(),
+                Input::Text(text) => json!({ "input": text }),
+            };
+            json!({ "type": "tool_use", "id": format!("toolu_kit_{:04}", answer.number), "name": name, "input": input })
+        }
+        Item::Text { text, .. } | Item::Refusal(text) => json!({ "type": "text", "text": text }),
+    }
+}
+
+fn stop(item: &Item) -> &'static str {
+    match item {
+        Item::Call { .. } => "tool_use",
+        item if refuses(item) => "refusal",
+        _ => "end_turn",
+    }
+}
+
+fn usage(answer: &Answer<'_>, output: u64) -> Value {
+    json!({
+        "input_tokens": answer.usage.fresh, "cache_read_input_tokens": answer.usage.cached,
+        "cache_creation_input_tokens": 0, "output_tokens": output,
+    })
+}

@@ -1,0 +1,63 @@
+//! Gemini's generateContent, whole and as a stream.
+
+use serde_json::{Value, json};
+
+use super::{Answer, Frame, pieces, refuses, words};
+use crate::model::offer::{Input, Item};
+use crate::model::request::{Asked, Tool, content, list, text};
+
+pub(crate) fn read(body: &Value, stream: bool) -> Asked {
+    let mut asked = Asked { stream, ..Asked::new(body) };
+    for tool in list(&body["tools"]).flat_map(|tool| list(&tool["functionDeclarations"])) {
+        // Either schema field may be used, and types may be in capitals.
+        let schema = if tool["parameters"].is_object() { &tool["parameters"] } else { &tool["parametersJsonSchema"] };
+        asked.tools.push(Tool { name: text(&tool["name"]), freeform: false, schema: schema.clone() });
+    }
+    for message in list(&body["contents"]).filter(|message| message["role"] == "model") {
+        asked.calls += list(&message["parts"]).filter(|part| part["functionCall"].is_object()).count();
+        asked.said.push(content(&message["parts"]));
+    }
+    asked
+}
+
+pub(crate) fn whole(answer: &Answer<'_>) -> Value {
+    let part = match answer.item {
+        Item::Text { text, .. } | Item::Refusal(text) => json!({ "text": text }),
+        Item::Call { name, input } => {
+            let args = match input {
+                Input::Json(args) => args.clone(),
+                Input::Text(text) => json!({ "input": text }),
+            };
+            json!({ "functionCall": { "id": format!("call_kit_{:04}", answer.number), "name": name, "args": args } })
+        }
+    };
+    chunk(answer, &part, true)
+}
+
+pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
+    let Some((text, pause_ms)) = words(answer.item).filter(|(text, _)| !text.is_empty()) else {
+        return vec![Frame::new(None, &whole(answer))];
+    };
+    let pieces = pieces(text, pause_ms);
+    let last = pieces.len() - 1;
+    let frame = |(at, piece): (usize, &&str)| {
+        Frame::new(None, &chunk(answer, &json!({ "text": piece }), at == last)).after(pause_ms)
+    };
+    pieces.iter().enumerate().map(frame).collect()
+}
+
+fn chunk(answer: &Answer<'_>, part: &Value, last: bool) -> Value {
+    let usage = answer.usage;
+    let input = usage.fresh + usage.cached;
+    let mut candidate = json!({ "index": 0, "content": { "role": "model", "parts": [part] } });
+    if last {
+        candidate["finishReason"] = json!(if refuses(answer.item) { "SAFETY" } else { "STOP" });
+    }
+    json!({
+        "candidates": [candidate], "modelVersion": answer.model, "responseId": format!("kit-{:04}", answer.number),
+        "usageMetadata": {
+            "promptTokenCount": input, "cachedContentTokenCount": usage.cached,
+            "candidatesTokenCount": usage.output, "totalTokenCount": input + usage.output,
+        },
+    })
+}

@@ -1,0 +1,138 @@
+//! OpenAI Responses, with tools that take plain text.
+
+use serde_json::{Value, json};
+
+use super::{Answer, Frame, pieces, words};
+use crate::model::offer::{Input, Item};
+use crate::model::request::{Asked, Tool, content, list, text};
+
+pub(crate) fn read(body: &Value) -> Asked {
+    let mut asked = Asked::new(body);
+    for tool in list(&body["tools"]) {
+        take(&mut asked, tool);
+    }
+    for item in list(&body["input"]) {
+        match item["type"].as_str().unwrap_or("message") {
+            "message" if item["role"] == "assistant" => asked.said.push(content(&item["content"])),
+            "function_call" | "custom_tool_call" | "local_shell_call" => asked.calls += 1,
+            _ => {}
+        }
+    }
+    asked
+}
+
+fn take(asked: &mut Asked, tool: &Value) {
+    if tool["type"] == "namespace" {
+        list(&tool["tools"]).for_each(|tool| take(asked, tool));
+    } else if tool["name"].is_string() {
+        let freeform = tool["type"] == "custom";
+        asked.tools.push(Tool { name: text(&tool["name"]), freeform, schema: tool["parameters"].clone() });
+    }
+}
+
+pub(crate) fn whole(answer: &Answer<'_>) -> Value {
+    let mut response = response(answer, "completed");
+    response["output"] = json!([item(answer, "completed")]);
+    response["usage"] = usage(answer);
+    response
+}
+
+pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut event = |name: &'static str, mut value: Value, pause_ms: u64| {
+        value["type"] = json!(name);
+        value["sequence_number"] = json!(frames.len());
+        frames.push(Frame::new(Some(name), &value).after(pause_ms));
+    };
+    event("response.created", json!({ "response": response(answer, "in_progress") }), 0);
+    event("response.in_progress", json!({ "response": response(answer, "in_progress") }), 0);
+    let done = item(answer, "completed");
+    let mut begun = item(answer, "in_progress");
+    match words(answer.item) {
+        Some((text, pause_ms)) => {
+            let part = done["content"][0].clone();
+            begun["content"] = json!([]);
+            event("response.output_item.added", json!({ "output_index": 0, "item": begun }), 0);
+            let at = |mut value: Value| {
+                value["output_index"] = json!(0);
+                value["content_index"] = json!(0);
+                value["item_id"] = done["id"].clone();
+                value
+            };
+            let refusal = part["type"] == "refusal";
+            let mut empty = part.clone();
+            empty[if refusal { "refusal" } else { "text" }] = json!("");
+            event("response.content_part.added", at(json!({ "part": empty })), 0);
+            let names = match refusal {
+                true => ("response.refusal.delta", "response.refusal.done"),
+                false => ("response.output_text.delta", "response.output_text.done"),
+            };
+            for piece in pieces(text, pause_ms) {
+                event(names.0, at(json!({ "delta": piece })), pause_ms);
+            }
+            event(names.1, at(json!({ "text": text, "refusal": text })), 0);
+            event("response.content_part.done", at(json!({ "part": part })), 0);
+        }
+        None => {
+            let (field, names) = match done["type"] == "custom_tool_call" {
+                true => ("input", ("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done")),
+                false => {
+                    ("arguments", ("response.function_call_arguments.delta", "response.function_call_arguments.done"))
+                }
+            };
+            begun[field] = json!("");
+            event("response.output_item.added", json!({ "output_index": 0, "item": begun }), 0);
+            let text = done[field].as_str().unwrap_or_default();
+            for piece in pieces(text, 0) {
+                event(names.0, json!({ "output_index": 0, "item_id": done["id"], "delta": piece }), 0);
+            }
+            event(names.1, json!({ "output_index": 0, "item_id": done["id"], field: text }), 0);
+        }
+    }
+    event("response.output_item.done", json!({ "output_index": 0, "item": done }), 0);
+    event("response.completed", json!({ "response": whole(answer) }), 0);
+    frames
+}
+
+fn response(answer: &Answer<'_>, status: &str) -> Value {
+    json!({
+        "id": format!("resp_kit_{:04}", answer.number), "object": "response", "created_at": 1_760_000_000,
+        "model": answer.model, "status": status, "output": [], "usage": null, "error": null,
+        "incomplete_details": null, "instructions": null, "metadata": {}, "parallel_tool_calls": false,
+        "tool_choice": "auto", "tools": [], "temperature": 1.0, "top_p": 1.0,
+    })
+}
+
+fn item(answer: &Answer<'_>, status: &str) -> Value {
+    let number = answer.number;
+    let call = format!("call_kit_{number:04}");
+    match answer.item {
+        Item::Call { name, input: Input::Text(text) } => json!({
+            "type": "custom_tool_call", "id": format!("ctc_kit_{number:04}"), "call_id": call, "name": name,
+            "input": text, "status": status,
+        }),
+        Item::Call { name, input: Input::Json(args) } => json!({
+            "type": "function_call", "id": format!("fc_kit_{number:04}"), "call_id": call, "name": name,
+            "arguments": args.to_string(), "status": status,
+        }),
+        Item::Text { text, .. } => {
+            said(number, status, &json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }))
+        }
+        Item::Refusal(text) => said(number, status, &json!({ "type": "refusal", "refusal": text })),
+    }
+}
+
+fn said(number: usize, status: &str, part: &Value) -> Value {
+    let id = format!("msg_kit_{number:04}");
+    json!({ "type": "message", "id": id, "role": "assistant", "status": status, "content": [part] })
+}
+
+fn usage(answer: &Answer<'_>) -> Value {
+    let usage = answer.usage;
+    let input = usage.fresh + usage.cached;
+    json!({
+        "input_tokens": input, "input_tokens_details": { "cached_tokens": usage.cached },
+        "output_tokens": usage.output, "output_tokens_details": { "reasoning_tokens": 0 },
+        "total_tokens": input + usage.output,
+    })
+}

@@ -1,0 +1,188 @@
+//! The one place that knows how windlass is spoken to: flags, settings, where the log is and how its events read.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::child::{self, Child, Watch};
+use crate::model::Server;
+use crate::place::{KEY, Place};
+use crate::runtime::{Family, Runtime};
+
+/// Time for one run that nothing holds up.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// The words of every prompt; a scripted model needs none, but a history is known by them.
+pub(crate) const PROMPT: &str = "Do the work of the kit in this repository.";
+
+/// The product that is driven.
+#[derive(Debug, Clone)]
+pub struct Product {
+    binary: PathBuf,
+    /// Whether it takes `--runtime`.
+    runtimes: bool,
+}
+
+/// How a run is asked for.
+#[derive(Default)]
+pub(crate) struct Ask<'a> {
+    /// Further flags.
+    pub(crate) flags: Vec<String>,
+    /// Top-level settings, as lines of TOML.
+    pub(crate) settings: String,
+    /// Tables of settings, as TOML.
+    pub(crate) tables: String,
+    /// This program in the place of the agent's.
+    pub(crate) program: Option<String>,
+    /// Another prompt.
+    pub(crate) prompt: Option<&'a str>,
+    /// Interrupt it once this says so.
+    pub(crate) interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
+
+impl Ask<'_> {
+    /// A run with these flags.
+    pub(crate) fn flags(flags: &[&str]) -> Self {
+        Self { flags: flags.iter().map(|&flag| flag.to_owned()).collect(), ..Self::default() }
+    }
+}
+
+/// A run as it went.
+pub(crate) struct Ran {
+    pub(crate) child: Child,
+    /// The log of the session, up to its end.
+    pub(crate) log: Vec<Value>,
+    pub(crate) session: String,
+}
+
+impl Product {
+    /// Asks the binary what it can do.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn open(binary: &Path) -> Result<Self, String> {
+        let binary = binary.canonicalize().map_err(|err| format!("{}: {err}", binary.display()))?;
+        let mut command = Command::new(&binary);
+        command.args(["run", "--help"]);
+        let said = child::run(command, &Watch { deadline: Duration::from_secs(20), interrupt: None })?;
+        crate::holds(said.code == 0, || format!("{} does not work: {}", binary.display(), said.err))?;
+        Ok(Self { binary, runtimes: said.out.contains("--runtime") })
+    }
+
+    /// Runs a prompt as a person would, with their key in the environment and the vendor's address in the settings.
+    pub(crate) fn run(&self, runtime: &Runtime, place: &Place, server: &Server, ask: &Ask<'_>) -> Result<Ran, String> {
+        self.configure(runtime, place, server, ask)?;
+        let mut command = self.command(place);
+        command.args(["run", "-o", "stream-json", "-m", &runtime.model]);
+        let name = match &ask.program {
+            Some(program) if runtime.is_by_command() => format!("acp:{program}"),
+            _ => runtime.name.clone(),
+        };
+        if self.runtimes {
+            command.args(["--runtime", &name]);
+        } else if runtime.family != Family::Native {
+            return Err("this windlass has no `--runtime`".to_owned());
+        }
+        command.args(&ask.flags).arg(ask.prompt.unwrap_or(PROMPT));
+        let child = child::run(command, &Watch { deadline: DEADLINE, interrupt: ask.interrupt })?;
+        crate::holds(!child.overdue, || format!("it was not done after {DEADLINE:?}: {}", last_lines(&child)))?;
+        let (session, log) = newest_log(place);
+        Ok(Ran { child, log, session })
+    }
+
+    fn command(&self, place: &Place) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.current_dir(place.work()).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()));
+        for (name, path) in [
+            ("HOME", "home"),
+            ("XDG_CONFIG_HOME", "config"),
+            ("XDG_DATA_HOME", "data"),
+            ("XDG_CACHE_HOME", "cache"),
+            ("XDG_STATE_HOME", "state"),
+        ] {
+            command.env(name, place.at(path));
+        }
+        for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"] {
+            command.env(name, KEY);
+        }
+        command.env("NO_COLOR", "1").env("LANG", "C.UTF-8");
+        command
+    }
+
+    fn configure(&self, runtime: &Runtime, place: &Place, server: &Server, ask: &Ask<'_>) -> Result<(), String> {
+        let mut text = ask.settings.clone();
+        for (vendor, path) in [("anthropic", ""), ("openai", "/v1"), ("gemini", "/v1beta")] {
+            text.push_str(&format!("[providers.{vendor}]\nbase_url = {}\n", json!(format!("{}{path}", server.url))));
+        }
+        if let Some(program) = ask.program.as_ref().filter(|_| !runtime.is_by_command()) {
+            text.push_str(&format!("[runtimes.{}]\ncommand = {}\n", runtime.name, json!(program)));
+        }
+        text.push_str(&ask.tables);
+        place.write("config/windlass/config.toml", &text)
+    }
+}
+
+impl Ran {
+    /// Events of one kind.
+    pub(crate) fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.log.iter().filter(move |event| event["kind"] == kind)
+    }
+
+    /// The last terminal event; null where there is none.
+    pub(crate) fn end(&self) -> &Value {
+        self.of("run_finished").last().unwrap_or(&Value::Null)
+    }
+
+    /// How it ended, such as `failed runtime`.
+    pub(crate) fn outcome(&self) -> String {
+        let outcome = &self.end()["outcome"];
+        let word = |name: &str| outcome[name].as_str();
+        let more = word("reason").or(word("category")).or(word("limit"));
+        [word("is"), more].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// A few words for a failure: the code, the outcome, and the last lines that were said.
+    pub(crate) fn shown(&self) -> String {
+        format!("exit code {}, outcome `{}`; {}", self.child.code, self.outcome(), last_lines(&self.child))
+    }
+
+    /// The events themselves, in short, for whoever has to find out why.
+    pub(crate) fn kinds(&self) -> String {
+        let line = |event: &Value| {
+            let mut event = event.clone();
+            let fields = event.as_object_mut().map(std::mem::take).unwrap_or_default();
+            let rest: serde_json::Map<String, Value> = fields
+                .into_iter()
+                .filter(|(name, _)| {
+                    !["v", "at", "session", "run", "trace", "evidence", "limits"].contains(&name.as_str())
+                })
+                .collect();
+            let text = Value::Object(rest).to_string();
+            text.chars().take(400).collect::<String>()
+        };
+        self.log.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn last_lines(child: &Child) -> String {
+    let lines: Vec<&str> = child.err.lines().filter(|line| !line.trim().is_empty()).collect();
+    let text = lines[lines.len().saturating_sub(6)..].join(" | ");
+    format!("said: {}", text.chars().take(800).collect::<String>())
+}
+
+/// The log of the newest session, with the session's name.
+fn newest_log(place: &Place) -> (String, Vec<Value>) {
+    let entries = std::fs::read_dir(place.at("data/windlass/sessions")).into_iter().flatten().flatten();
+    let newest = entries.map(|entry| entry.path()).filter(|path| path.join("events.jsonl").exists()).max();
+    let Some(folder) = newest else { return (String::new(), Vec::new()) };
+    let bytes = std::fs::read(folder.join("events.jsonl")).unwrap_or_default();
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    (name, events(&String::from_utf8_lossy(&bytes)))
+}
+
+/// Events of a text, one a line; other lines are none.
+pub(crate) fn events(text: &str) -> Vec<Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(|event: &Value| event.is_object()).collect()
+}

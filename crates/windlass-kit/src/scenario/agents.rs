@@ -1,0 +1,107 @@
+//! Agents that break: they are killed, they end without work, they say too much, they leave something running.
+
+use std::time::Duration;
+
+use super::{Judged, Stage, Trial, ended, has, not_foreign, say, shell, without_tools, write};
+use crate::contract::untouched;
+use crate::holds;
+use crate::product::Ask;
+
+/// The most memory the engine may have after a flood, and the most its log may hold.
+const MEMORY: u64 = 700 << 20;
+const LOG: usize = 8 << 20;
+
+pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = not_foreign(stage) {
+        return judged;
+    }
+    // The command's parent is the agent.
+    let trial =
+        Trial::new(stage, |_| vec![write("half.txt", "half\n"), shell("kill -KILL $PPID"), say("Not reached.")])?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "failed runtime", 1)?;
+        untouched(&trial.place)?;
+        holds(ran.of("kept").next().is_some(), || "the copy was not kept".to_owned())
+    })
+}
+
+pub(crate) fn silent_exit(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = not_foreign(stage) {
+        return judged;
+    }
+    let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
+    let program = trial.place.program("silent", "#!/bin/sh\nexit 0\n")?;
+    let ran = trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::default() })?;
+    trial.judge(&ran, || {
+        ended(&ran, "failed runtime", 1)?;
+        untouched(&trial.place)?;
+        holds(trial.server.requests() == 0, || "somebody asked the vendor".to_owned())
+    })
+}
+
+pub(crate) fn flood(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = without_tools(stage) {
+        return judged;
+    }
+    // A command that says 200 MB, half of it in one line, and then the work goes on.
+    let trial = Trial::new(stage, |_| {
+        vec![
+            shell("head -c 100000000 /dev/zero | tr '\\0' x; yes flood | head -c 100000000"),
+            write("after.txt", "after\n"),
+            say("That was much."),
+        ]
+    })?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        has(&trial.place, "after.txt", "after\n")?;
+        bounded(ran.child.memory, &ran.log)
+    })?;
+    if !stage.runtime.is_foreign() {
+        return Ok(crate::Cell::Pass);
+    }
+    // An agent that says nothing else, for ever.
+    let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
+    let program =
+        trial.place.program("flood", "#!/bin/sh\nyes 'this is no protocol' >&2 &\nexec yes 'this is no protocol'\n")?;
+    let ran =
+        trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::flags(&["--max-seconds", "30"]) })?;
+    trial.judge(&ran, || {
+        let outcome = ran.outcome();
+        holds(["failed runtime", "timed_out"].contains(&outcome.as_str()), || format!("it ended as `{outcome}`"))?;
+        untouched(&trial.place)?;
+        holds(ran.child.took < Duration::from_secs(40), || format!("it took {:?}", ran.child.took))?;
+        bounded(ran.child.memory, &ran.log)
+    })
+}
+
+/// The engine did not grow with what it was told, and neither did its log.
+pub(crate) fn bounded(memory: u64, log: &[serde_json::Value]) -> Result<(), String> {
+    holds(memory < MEMORY, || format!("the engine had {} MB", memory >> 20))?;
+    let logged: usize = log.iter().map(|event| event.to_string().len()).sum();
+    holds(logged < LOG, || format!("the log has {} KB", logged >> 10))
+}
+
+pub(crate) fn daemon(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = without_tools(stage) {
+        return judged;
+    }
+    let trial = Trial::new(stage, |place| {
+        let mark = place.mark();
+        vec![
+            shell(format!(
+                "(setsid sh -c 'exec -a {mark} sleep 3117' || setsid sleep 3117) >/dev/null 2>&1 </dev/null & echo started"
+            )),
+            write("after.txt", "after\n"),
+            say("Something runs in the background."),
+        ]
+    })?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        has(&trial.place, "after.txt", "after\n")?;
+        let gone = super::soon(|| crate::child::processes_with("sleep\u{0}3117").is_empty());
+        holds(gone, || "the daemon still runs".to_owned())
+    })
+}

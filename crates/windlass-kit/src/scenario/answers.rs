@@ -1,0 +1,72 @@
+//! Answers that are not work: a refusal, a schema, and tools that an agent does not have.
+
+use serde_json::json;
+
+use super::{Judged, Stage, Trial, ended, has, not_applicable, say, without_tools, write};
+use crate::contract::{billed, untouched};
+use crate::holds;
+use crate::model::Move;
+use crate::product::{Ask, Ran};
+
+/// The code of a command line that cannot be.
+const USAGE: i32 = 2;
+
+pub(crate) fn refusal(stage: &Stage<'_>) -> Judged {
+    let trial = Trial::new(stage, |_| vec![Move::Refuse("I cannot help with that.".to_owned())])?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "refused safety", 6)?;
+        untouched(&trial.place)?;
+        let asked = trial.work_requests();
+        holds(asked <= 3, || format!("a model that declined was asked {asked} times"))
+    })
+}
+
+pub(crate) fn structured_output(stage: &Stage<'_>) -> Judged {
+    let answer = json!({ "answer": 42 });
+    let schema = json!({
+        "type": "object", "properties": { "answer": { "type": "integer" } }, "required": ["answer"],
+        "additionalProperties": false,
+    });
+    let trial = Trial::new(stage, |_| vec![Move::Json(answer.clone())])?;
+    let ran = trial.run(&Ask::flags(&["--allow-no-changes", "--json-schema", &schema.to_string()]))?;
+    if refused_before(&trial, &ran, "structured_output") {
+        return not_applicable("it has no structured output, and that is said before the first token");
+    }
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        holds(ran.end()["output"] == answer, || format!("the output is {}", ran.end()["output"]))?;
+        billed(&ran, &trial.server)
+    })
+}
+
+pub(crate) fn unusable_tool(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = without_tools(stage) {
+        return judged;
+    }
+    let call = |tool: &str| Move::Call { tool: tool.to_owned(), args: json!({}) };
+    let tables = "[tools.kit_probe]\ncommand = [\"echo\", \"the probe answers 7153\"]\n\
+                  description = \"Answers with a number.\"\neffect = \"read\"\n";
+    let trial = Trial::new(stage, |_| vec![call("kit_probe"), write("after.txt", "after\n"), say("Probed.")])?;
+    let ran = trial.run(&Ask { tables: tables.to_owned(), ..Ask::default() })?;
+    // Where the runtime takes no tools of ours, that is said before anything is spent, and nothing else may happen.
+    if !refused_before(&trial, &ran, "tool") {
+        trial.judge(&ran, || {
+            ended(&ran, "completed", 0)?;
+            let reached = trial.server.seen().iter().any(|seen| seen.body.contains("the probe answers 7153"));
+            holds(reached, || "the answer of the host's tool did not reach the model".to_owned())
+        })?;
+    }
+    let trial = Trial::new(stage, |_| vec![call("no_such_tool"), write("after.txt", "after\n"), say("Went on.")])?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        has(&trial.place, "after.txt", "after\n")?;
+        billed(&ran, &trial.server)
+    })
+}
+
+/// Whether it was refused as a wrong configuration, with that word, before the vendor was asked for anything.
+fn refused_before(trial: &Trial<'_>, ran: &Ran, word: &str) -> bool {
+    ran.child.code == USAGE && ran.child.err.contains(word) && trial.server.requests() == 0
+}

@@ -1,0 +1,99 @@
+//! Everyday work: it must land, be logged by path, and be billed exactly.
+
+use super::{Judged, Stage, Trial, edit, ended, has, lacks, say, shell, without_tools, write};
+use crate::contract::billed;
+use crate::holds;
+use crate::model::Move;
+use crate::product::{Ask, Ran};
+
+pub(crate) fn plain_edit(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = without_tools(stage) {
+        return judged;
+    }
+    let trial = Trial::new(stage, |_| vec![edit("a.txt", "two", "TWO"), say("Changed one line.")])?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        has(&trial.place, "a.txt", "one\nTWO\nthree\n")?;
+        landed(&ran, &["a.txt"])?;
+        called(&ran)?;
+        billed(&ran, &trial.server)
+    })
+}
+
+pub(crate) fn several_files(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = without_tools(stage) {
+        return judged;
+    }
+    let trial = Trial::new(stage, |_| {
+        vec![
+            write("src/new one.txt", "first\n"),
+            write("other.txt", "it's \"second\"\n"),
+            edit("a.txt", "three", "THREE"),
+            say("Three files."),
+        ]
+    })?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        has(&trial.place, "src/new one.txt", "first\n")?;
+        has(&trial.place, "other.txt", "it's \"second\"\n")?;
+        has(&trial.place, "a.txt", "one\ntwo\nTHREE\n")?;
+        landed(&ran, &["a.txt", "other.txt", "src/new one.txt"])?;
+        billed(&ran, &trial.server)
+    })
+}
+
+pub(crate) fn delete(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = without_tools(stage) {
+        return judged;
+    }
+    let trial = Trial::new(stage, |_| vec![Move::Delete("gone.txt".to_owned()), say("Removed.")])?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        lacks(&trial.place, "gone.txt")?;
+        landed(&ran, &["gone.txt"])?;
+        billed(&ran, &trial.server)
+    })
+}
+
+pub(crate) fn command(stage: &Stage<'_>) -> Judged {
+    if let Some(judged) = without_tools(stage) {
+        return judged;
+    }
+    let line = "wc -l < a.txt > count.txt";
+    let trial = Trial::new(stage, |_| vec![shell(line), say("Counted.")])?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        has(&trial.place, "count.txt", "3\n")?;
+        landed(&ran, &["count.txt"])?;
+        let logged = ran.of("call_started").any(|event| event["call"]["args"].to_string().contains("wc -l"));
+        holds(logged, || "the command is not in the log".to_owned())?;
+        billed(&ran, &trial.server)
+    })
+}
+
+/// These paths landed, and the last event names the same.
+fn landed(ran: &Ran, paths: &[&str]) -> Result<(), String> {
+    let landed: Vec<&str> = ran
+        .of("landed")
+        .flat_map(|event| event["files"].as_array().into_iter().flatten())
+        .filter_map(|p| p.as_str())
+        .collect();
+    holds(landed == paths, || format!("what landed is {landed:?}, not {paths:?}"))?;
+    let files = ran.end()["files"].as_array();
+    let named: Vec<&str> = files.into_iter().flatten().filter_map(|file| file["path"].as_str()).collect();
+    holds(named == paths, || format!("the last event names {named:?}, not {paths:?}"))
+}
+
+/// Every call that began has its result.
+fn called(ran: &Ran) -> Result<(), String> {
+    let mut begun: Vec<&str> = ran.of("call_started").filter_map(|event| event["call"]["id"].as_str()).collect();
+    let mut done: Vec<&str> = ran.of("call_finished").filter_map(|event| event["result"]["id"].as_str()).collect();
+    begun.sort_unstable();
+    done.sort_unstable();
+    holds(!begun.is_empty(), || "no call is in the log".to_owned())?;
+    holds(begun == done, || format!("calls that began: {begun:?}; that ended: {done:?}"))
+}

@@ -1,0 +1,189 @@
+//! What is tried with every runtime. A scenario prepares a place and a script, runs the product, and holds what came of
+//! it against what must hold. It never looks inside the product.
+
+mod agents;
+mod answers;
+mod edits;
+mod hostile;
+mod limits;
+mod walls;
+
+pub use hostile::ATTACKS;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::contract;
+use crate::matrix::Cell;
+use crate::model::{Move, Script, Server};
+use crate::place::Place;
+use crate::product::{Ask, Product, Ran};
+use crate::runtime::Runtime;
+
+/// Something every runtime must pass, or a reason why it cannot be asked to.
+pub struct Scenario {
+    /// Its name, as `--scenario` takes it.
+    pub name: &'static str,
+    /// What must hold, in one sentence.
+    pub about: &'static str,
+    pub(crate) run: fn(&Stage<'_>) -> Judged,
+}
+
+/// What a scenario comes to; an error is what did not hold.
+pub(crate) type Judged = Result<Cell, String>;
+
+/// Who is tried, and with what.
+pub(crate) struct Stage<'a> {
+    pub(crate) product: &'a Product,
+    pub(crate) runtime: &'a Runtime,
+    /// The hostile agent.
+    pub(crate) hostile: &'a Path,
+}
+
+const fn scenario(name: &'static str, about: &'static str, run: fn(&Stage<'_>) -> Judged) -> Scenario {
+    Scenario { name, about, run }
+}
+
+/// All of them, in the order of the table.
+pub const SCENARIOS: &[Scenario] = &[
+    scenario("plain-edit", "one edit lands, is logged, and is billed to the token", edits::plain_edit),
+    scenario("several-files", "new files and an edit land together", edits::several_files),
+    scenario("delete", "a removed file is gone after the landing", edits::delete),
+    scenario("command", "what a command writes lands, and the command is in the log", edits::command),
+    scenario("denied-call", "a call that a rule forbids does not happen, and the rest goes on", limits::denied_call),
+    scenario("budget", "the call that would cross the limit is not sent, and the copy is kept", limits::budget),
+    scenario(
+        "provider-500",
+        "a vendor that fails for ever ends the run, in bounded time and calls",
+        limits::provider_500,
+    ),
+    scenario("cancel", "an interrupt ends the run in a second, with everything it started", limits::cancel),
+    scenario("resume", "a second prompt goes on in the same conversation", limits::resume),
+    scenario("refusal", "a model that declines ends the run as refused", answers::refusal),
+    scenario("structured-output", "an answer of a schema is in the last event", answers::structured_output),
+    scenario(
+        "unusable-tool",
+        "a host tool works or is refused before the first token; an unknown one is an error",
+        answers::unusable_tool,
+    ),
+    scenario("crash", "an agent that is killed in the middle ends the run as failed", agents::crash),
+    scenario("silent-exit", "an agent that ends with 0 and no work has failed", agents::silent_exit),
+    scenario("flood", "endless output is bounded, in the log and in memory", agents::flood),
+    scenario("daemon", "what is started in the background ends with the run", agents::daemon),
+    scenario("write-outside", "nothing outside the workspace is written", walls::write_outside),
+    scenario("read-key", "no key and no credential reaches the model, the log or the tree", walls::read_key),
+    scenario(
+        "connect-out",
+        "no socket of the machine is reached, and the vendor only through the meter",
+        walls::connect_out,
+    ),
+];
+
+/// A place, and a vendor that plays a script.
+pub(crate) struct Trial<'a> {
+    stage: &'a Stage<'a>,
+    pub(crate) place: Place,
+    pub(crate) server: Server,
+}
+
+impl<'a> Trial<'a> {
+    pub(crate) fn new(stage: &'a Stage<'a>, moves: impl FnOnce(&Place) -> Vec<Move>) -> Result<Self, String> {
+        Self::with(stage, |place| Script::new(&place.work(), moves(place)))
+    }
+
+    pub(crate) fn with(stage: &'a Stage<'a>, script: impl FnOnce(&Place) -> Script) -> Result<Self, String> {
+        let place = Place::new()?;
+        let mut script = script(&place);
+        script.without_tools = !stage.runtime.has_tools();
+        let server = Server::start(script).map_err(|err| format!("the model server cannot listen: {err}"))?;
+        Ok(Self { stage, place, server })
+    }
+
+    pub(crate) fn run(&self, ask: &Ask<'_>) -> Result<Ran, String> {
+        self.stage.product.run(self.stage.runtime, &self.place, &self.server, ask)
+    }
+
+    /// Holds a run against the contract and against what the scenario wants; what fails comes with the log.
+    pub(crate) fn judge(&self, ran: &Ran, wants: impl FnOnce() -> Result<(), String>) -> Judged {
+        let offered = self.server.seen().into_iter().find_map(|seen| seen.unmapped);
+        let mapped = offered.map_or(Ok(()), Err);
+        let contract = || contract::check(ran, self.stage.runtime, &self.place, &self.server);
+        let held = mapped.and_then(|()| wants()).and_then(|()| contract());
+        held.map(|()| Cell::Pass).map_err(|why| self.told(&why, ran))
+    }
+
+    /// A failure with everything that helps to find its cause.
+    pub(crate) fn told(&self, why: &str, ran: &Ran) -> String {
+        let seen = self.server.seen();
+        let line = |seen: &crate::model::Seen| format!("{} {} {}", seen.status, seen.method, seen.path);
+        let asked: Vec<String> = seen.iter().take(30).map(line).collect();
+        let requests = self.server.requests();
+        format!("{why}\n{}\nvendor ({requests}): {}\n{}", ran.shown(), asked.join(", "), ran.kinds())
+    }
+
+    /// Questions of the work itself that the vendor got so far.
+    pub(crate) fn work_requests(&self) -> usize {
+        self.server.seen().iter().filter(|seen| seen.work).count()
+    }
+}
+
+/// A run that ended like that, with this exit code.
+pub(crate) fn ended(ran: &Ran, outcome: &str, code: i32) -> Result<(), String> {
+    let found = (ran.outcome(), ran.child.code);
+    crate::holds(found == (outcome.to_owned(), code), || {
+        format!("it ended as `{}` with {}, not as `{outcome}` with {code}", found.0, found.1)
+    })
+}
+
+/// A file of the tree has this text.
+pub(crate) fn has(place: &Place, path: &str, text: &str) -> Result<(), String> {
+    let found = place.tree().get(path).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    crate::holds(found.as_deref() == Some(text), || format!("{path} is {found:?}, not {text:?}"))
+}
+
+/// A file of the tree is not there.
+pub(crate) fn lacks(place: &Place, path: &str) -> Result<(), String> {
+    crate::holds(!place.tree().contains_key(path), || format!("{path} is there"))
+}
+
+/// Why a runtime without tools is not tried; none where it has some.
+pub(crate) fn without_tools(stage: &Stage<'_>) -> Option<Judged> {
+    (!stage.runtime.has_tools()).then(|| not_applicable("it gives the model no tools"))
+}
+
+/// Why our own loop is not tried; none where an agent of others runs.
+pub(crate) fn not_foreign(stage: &Stage<'_>) -> Option<Judged> {
+    (!stage.runtime.is_foreign()).then(|| not_applicable("the engine itself is the agent"))
+}
+
+pub(crate) fn not_applicable(why: &str) -> Judged {
+    Ok(Cell::NotApplicable(why.to_owned()))
+}
+
+/// Waits until something holds, not for ever.
+pub(crate) fn soon(holds: impl Fn() -> bool) -> bool {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+pub(crate) fn write(path: &str, text: &str) -> Move {
+    Move::Write { path: path.to_owned(), text: text.to_owned() }
+}
+
+pub(crate) fn edit(path: &str, old: &str, new: &str) -> Move {
+    Move::Edit { path: path.to_owned(), old: old.to_owned(), new: new.to_owned() }
+}
+
+pub(crate) fn shell(line: impl Into<String>) -> Move {
+    Move::Shell(line.into())
+}
+
+pub(crate) fn say(text: &str) -> Move {
+    Move::Say(text.to_owned())
+}

@@ -1,0 +1,354 @@
+//! One call of the agent as it tells it, piece by piece, and what of ours it amounts to. Kind, title, paths and input are
+//! the agent's own words: whatever in them would be worse than the kind it names is judged, too.
+
+use agent_client_protocol::v1::schema::{
+    ContentBlock, Meta, ToolCallContent, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+};
+use serde_json::{Map, Value, json};
+use windlass_core::id::CallId;
+use windlass_core::message::ToolCall;
+use windlass_core::tool::{Effect, ForeignCall, Like};
+
+use super::words::{clean, clip, shell_line};
+
+/// Bytes of input, and of each file's new text, that are kept of a call.
+const MAX_KEPT: usize = 256 << 10;
+/// Paths and new texts that are kept of a call.
+const MAX_PATHS: usize = 64;
+/// Characters of what came of it.
+const MAX_RESULT: usize = 64 << 10;
+/// Characters of a title.
+const MAX_TITLE: usize = 300;
+
+/// What is known of one call.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    /// As it is in the log.
+    pub id: CallId,
+    /// The tool, as far as the agent names it.
+    pub name: Option<String>,
+    /// What it shows people.
+    pub title: String,
+    /// What kind of call it says it is.
+    pub kind: ToolKind,
+    /// How far it is.
+    pub status: ToolCallStatus,
+    /// What it was called with.
+    pub input: Map<String, Value>,
+    /// Files it names.
+    pub paths: Vec<String>,
+    /// What files are to become, where it says so.
+    pub diffs: Vec<(String, Option<String>)>,
+    /// What came of it, in words.
+    pub text: String,
+    /// The same as data.
+    pub output: Option<Value>,
+    /// Whether it is in the log.
+    pub announced: bool,
+    /// Whether we were asked about it.
+    pub asked: bool,
+    /// Whether the log says that it runs.
+    pub begun: bool,
+    /// It works in a terminal of ours.
+    pub terminal: Option<String>,
+}
+
+impl Told {
+    /// Nothing but an id.
+    pub(super) fn new(id: CallId) -> Self {
+        Self {
+            id,
+            name: None,
+            title: String::new(),
+            kind: ToolKind::Other,
+            status: ToolCallStatus::Pending,
+            input: Map::new(),
+            paths: Vec::new(),
+            diffs: Vec::new(),
+            text: String::new(),
+            output: None,
+            announced: false,
+            asked: false,
+            begun: false,
+            terminal: None,
+        }
+    }
+
+    /// Takes in what the agent says of it now.
+    pub(super) fn take(&mut self, update: ToolCallUpdate) {
+        let ToolCallUpdate { fields, meta, .. } = update;
+        let ToolCallUpdateFields { kind, status, title, name, content, locations, raw_input, raw_output, .. } = fields;
+        if let Some(name) = name.or_else(|| meta.as_ref().and_then(name_in)) {
+            self.name = Some(word(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
+        }
+        if let Some(title) = title {
+            // The first title of a call is often the tool's name, and what it does comes later.
+            if self.title.is_empty() && self.name.is_none() {
+                self.name = word(&title);
+            }
+            self.title = clip(&clean(&title), MAX_TITLE).into_owned();
+        }
+        if let Some(kind) = kind {
+            self.kind = kind;
+        }
+        if let Some(status) = status {
+            self.status = status;
+        }
+        if let Some(locations) = locations {
+            for location in locations {
+                self.path(&location.path.to_string_lossy());
+            }
+        }
+        if let Some(input) = raw_input {
+            self.input(input);
+        }
+        if let Some(output) = raw_output {
+            self.output = Some(output);
+        }
+        if let Some(content) = content {
+            self.content(content);
+        }
+        if let Some(data) = meta.as_ref().and_then(|meta| meta.get("terminal_output_delta")?.get("data")?.as_str()) {
+            let room = MAX_RESULT.saturating_sub(self.text.len());
+            self.text.push_str(&clip(&clean(data), room));
+        }
+    }
+
+    fn path(&mut self, path: &str) {
+        let path = path.strip_prefix("file://").unwrap_or(path);
+        if self.paths.len() < MAX_PATHS && !self.paths.iter().any(|known| known == path) {
+            self.paths.push(path.to_owned());
+        }
+    }
+
+    fn input(&mut self, input: Value) {
+        let Value::Object(fields) = input else {
+            self.input.insert("input".to_owned(), kept(input));
+            return;
+        };
+        for name in ["filePath", "filepath", "file_path", "path", "abs_path", "absolute_path", "notebook_path"] {
+            if let Some(path) = fields.get(name).and_then(Value::as_str) {
+                self.path(path);
+            }
+        }
+        // Later words replace earlier ones, and what is not said again stays.
+        for (name, value) in fields.into_iter().take(MAX_PATHS) {
+            self.input.insert(name, kept(value));
+        }
+    }
+
+    fn content(&mut self, content: Vec<ToolCallContent>) {
+        let mut text = String::new();
+        for piece in content {
+            match piece {
+                ToolCallContent::Content(content) => {
+                    let room = MAX_RESULT.saturating_sub(text.len());
+                    text.push_str(&clip(&words_of(&content.content), room));
+                }
+                ToolCallContent::Diff(diff) => {
+                    let path = diff.path.to_string_lossy().into_owned();
+                    let new = (diff.new_text.len() <= MAX_KEPT).then_some(diff.new_text);
+                    self.diffs.retain(|(known, _)| *known != path);
+                    if self.diffs.len() < MAX_PATHS {
+                        self.diffs.push((path, new));
+                    }
+                }
+                ToolCallContent::Terminal(terminal) => self.terminal = Some(terminal.terminal_id.0.to_string()),
+                _ => {}
+            }
+        }
+        // Content is always the whole of it so far.
+        if !text.is_empty() {
+            self.text = text;
+        }
+    }
+
+    /// Whether there is something that only a call that runs can have.
+    pub(super) fn shows_work(&self) -> bool {
+        self.status == ToolCallStatus::InProgress
+            && (!self.text.is_empty() || self.output.is_some() || self.terminal.is_some())
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.status, ToolCallStatus::Completed | ToolCallStatus::Failed)
+    }
+
+    /// For the log, in the agent's words.
+    pub(super) fn call(&self) -> ToolCall {
+        let name = self.name.clone().unwrap_or_else(|| kind_word(self.kind).to_owned());
+        let mut args = self.input.clone();
+        if args.is_empty() {
+            args.insert("title".to_owned(), json!(self.title));
+            if !self.paths.is_empty() {
+                args.insert("paths".to_owned(), json!(self.paths));
+            }
+        }
+        ToolCall { id: self.id.clone(), name, args: Value::Object(args), malformed: None }
+    }
+
+    /// What it did, as it says.
+    pub(super) fn result(&self) -> String {
+        if !self.text.is_empty() {
+            return self.text.clone();
+        }
+        let text = match &self.output {
+            Some(Value::String(text)) => text.clone(),
+            Some(output) => match output.get("output").or_else(|| output.get("error")).and_then(Value::as_str) {
+                Some(text) => text.to_owned(),
+                None => output.to_string(),
+            },
+            None => String::new(),
+        };
+        clip(&clean(&text), MAX_RESULT).into_owned()
+    }
+
+    /// The worst it can do, by its kind alone.
+    pub(super) fn effect(&self) -> Effect {
+        match self.kind {
+            ToolKind::Read | ToolKind::Search | ToolKind::Think => Effect::Read,
+            ToolKind::Edit | ToolKind::Delete | ToolKind::Move => Effect::Write,
+            ToolKind::Fetch => Effect::Network,
+            _ => Effect::Execute,
+        }
+    }
+
+    /// The command it would run, where it names one.
+    pub(super) fn command(&self) -> Option<String> {
+        let named = ["command", "cmd", "script"].iter().find_map(|name| self.input.get(*name));
+        match named? {
+            Value::String(line) if !line.trim().is_empty() => Some(line.clone()),
+            Value::Array(words) => {
+                let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
+                Some(shell_line(&words?))
+            }
+            _ => None,
+        }
+    }
+
+    /// What of ours it amounts to.
+    pub(super) fn foreign(&self) -> ForeignCall {
+        let mut like = Vec::new();
+        if let Some(command) = self.command() {
+            like.push(self.like_bash(&command));
+        }
+        for (path, new) in &self.diffs {
+            like.push(like_of("write_file", json!({ "path": path, "content": new.as_deref().unwrap_or_default() })));
+        }
+        let others = self.paths.iter().filter(|path| !self.diffs.iter().any(|(known, _)| known == *path));
+        match self.kind {
+            ToolKind::Edit => like.extend(others.map(|path| self.like_edit(path))),
+            ToolKind::Delete => like.extend(others.map(|path| like_of("delete_file", json!({ "path": path })))),
+            ToolKind::Move => like.extend(self.like_move()),
+            ToolKind::Read => like.extend(others.map(|path| like_of("read_file", json!({ "path": path })))),
+            ToolKind::Search => like.push(self.like_search()),
+            _ => {}
+        }
+        // Something that only looks, but nobody knows at what, may be anything.
+        let blind = like.is_empty() && self.kind == ToolKind::Read;
+        let effect = if blind { Effect::Execute } else { self.effect() };
+        ForeignCall { call: self.call(), like, effect }
+    }
+
+    fn text_of(&self, names: &[&str]) -> Option<&str> {
+        names.iter().find_map(|name| self.input.get(*name).and_then(Value::as_str))
+    }
+
+    fn like_bash(&self, command: &str) -> Like {
+        let mut args = json!({ "command": command });
+        if let Some(workdir) = self.text_of(&["cwd", "workdir", "directory"]) {
+            args["workdir"] = json!(workdir);
+        }
+        like_of("bash", args)
+    }
+
+    fn like_edit(&self, path: &str) -> Like {
+        let old = self.text_of(&["old_string", "oldString", "old_str"]);
+        let new = self.text_of(&["new_string", "newString", "new_str"]);
+        match (old, new) {
+            (Some(old), Some(new)) if !old.is_empty() => {
+                like_of("edit_file", json!({ "path": path, "old": old, "new": new }))
+            }
+            _ => {
+                let content = self.text_of(&["content", "text"]).unwrap_or_default();
+                like_of("write_file", json!({ "path": path, "content": content }))
+            }
+        }
+    }
+
+    fn like_move(&self) -> Vec<Like> {
+        let from = self.text_of(&["from", "source", "old_path", "oldPath"]).or(self.paths.first().map(String::as_str));
+        let to = self.text_of(&["to", "destination", "new_path", "newPath"]).or(self.paths.get(1).map(String::as_str));
+        match (from, to) {
+            (Some(from), Some(to)) => vec![like_of("move_file", json!({ "from": from, "to": to, "overwrite": true }))],
+            (Some(from), None) => vec![like_of("delete_file", json!({ "path": from }))],
+            _ => Vec::new(),
+        }
+    }
+
+    fn like_search(&self) -> Like {
+        let pattern = self.text_of(&["pattern", "query", "regex"]).unwrap_or(".");
+        let mut args = json!({ "pattern": pattern, "literal": true });
+        if let Some(path) = self.paths.first() {
+            args["path"] = json!(path);
+        }
+        like_of("grep", args)
+    }
+}
+
+fn like_of(tool: &str, args: Value) -> Like {
+    Like { tool: tool.to_owned(), args }
+}
+
+/// What a block says; what are no words is named.
+pub(super) fn words_of(block: &ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => clean(&text.text).into_owned(),
+        ContentBlock::ResourceLink(link) => format!("[{}]", clean(&link.uri)),
+        ContentBlock::Image(_) => "[picture]".to_owned(),
+        ContentBlock::Audio(_) => "[sound]".to_owned(),
+        _ => "[resource]".to_owned(),
+    }
+}
+
+/// The tool's name where an agent puts it beside the protocol.
+fn name_in(meta: &Meta) -> Option<String> {
+    let at = |path: &[&str]| {
+        let mut value = meta.get(path[0])?;
+        for name in &path[1..] {
+            value = value.get(*name)?;
+        }
+        value.as_str().map(str::to_owned)
+    };
+    at(&["toolName"]).or_else(|| at(&["claudeCode", "toolName"])).or_else(|| at(&["goose", "toolCall", "toolName"]))
+}
+
+/// The text where it is a name and no sentence.
+fn word(text: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    (!text.is_empty() && text.len() <= 64 && text.chars().all(fits) && !text.starts_with('/')).then(|| text.to_owned())
+}
+
+fn kind_word(kind: ToolKind) -> &'static str {
+    match kind {
+        ToolKind::Read => "read",
+        ToolKind::Edit => "edit",
+        ToolKind::Delete => "delete",
+        ToolKind::Move => "move",
+        ToolKind::Search => "search",
+        ToolKind::Execute => "execute",
+        ToolKind::Think => "think",
+        ToolKind::Fetch => "fetch",
+        ToolKind::SwitchMode => "switch_mode",
+        _ => "other",
+    }
+}
+
+fn kept(value: Value) -> Value {
+    let bytes = match &value {
+        Value::String(text) => text.len(),
+        Value::Array(_) | Value::Object(_) => value.to_string().len(),
+        _ => 0,
+    };
+    if bytes <= MAX_KEPT { value } else { json!(format!("[{bytes} bytes, left out]")) }
+}

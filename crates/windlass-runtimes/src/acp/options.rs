@@ -1,0 +1,177 @@
+//! What a person can set for an agent that speaks the Agent Client Protocol. What is not said here is as its profile has
+//! it; a key that is not here is an error, and so is a value that the agent turns out not to have.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The options of one agent.
+///
+/// In `args`, `env`, `point_at` and `home_files` these words in braces stand for values that are known when it is
+/// started: `{url}` and `{key}` (the model endpoint of the run), `{model}`, `{home}` (its home) and `{workspace}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AcpOptions {
+    /// What it is called, in the log and on the screen. Absent: as its profile, or its command.
+    pub name: Option<String>,
+    /// The program, by its path or its name. Absent: as its profile has it.
+    pub command: Option<String>,
+    /// Its words. Absent: as its profile has them.
+    pub args: Option<Vec<String>>,
+    /// Variables for it, beside those of its profile; they win.
+    pub env: BTreeMap<String, String>,
+    /// The mode to work in, by its id or its name.
+    pub mode: Option<String>,
+    /// The model to use, by the name the agent has for it.
+    pub model: Option<String>,
+    /// The agent's own settings, by their id: a value's id or name, or true and false.
+    pub config_options: BTreeMap<String, Setting>,
+    /// MCP servers that it is to use.
+    pub mcp_servers: Vec<McpServer>,
+    /// How it is to sign in, by the method's id. Absent: as its profile has it, or not at all.
+    pub auth_method: Option<String>,
+    /// Whether it may read and write files through us. Absent: as its profile has it.
+    pub fs: Option<bool>,
+    /// Whether it may run commands through us. Absent: as its profile has it.
+    pub terminal: Option<bool>,
+    /// Variables that point it at the run's model endpoint. Absent: as its profile has them. They are left out when the
+    /// agent has a login of its own.
+    pub point_at: Option<BTreeMap<String, String>>,
+    /// Files to put into its home, by their path there. Those that name `{url}` or `{key}` are left out when the agent
+    /// has a login of its own.
+    pub home_files: BTreeMap<String, String>,
+}
+
+/// A value of one of the agent's own settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Setting {
+    /// On or off.
+    Switch(bool),
+    /// One of several, by its id or its name.
+    Choice(String),
+}
+
+/// An MCP server that is passed on to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum McpServer {
+    /// A program, which the agent starts in its own place.
+    Stdio {
+        /// What it is called.
+        name: String,
+        /// The program.
+        command: String,
+        /// Its words.
+        #[serde(default)]
+        args: Vec<String>,
+        /// Its variables.
+        #[serde(default)]
+        env: BTreeMap<String, String>,
+    },
+    /// A server somewhere; the agent must be allowed to reach its host.
+    Remote {
+        /// What it is called.
+        name: String,
+        /// How it speaks.
+        #[serde(rename = "type")]
+        transport: McpTransport,
+        /// Where.
+        url: String,
+        /// What is sent along.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+    },
+}
+
+/// How an MCP server speaks that is not a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpTransport {
+    /// Streamable HTTP.
+    Http,
+    /// Server-sent events, as it was before that.
+    Sse,
+}
+
+/// Values that stand for words in braces.
+pub(super) struct Values<'a> {
+    pub url: Option<&'a str>,
+    pub key: Option<&'a str>,
+    pub model: Option<&'a str>,
+    pub home: &'a str,
+    pub workspace: &'a str,
+    /// Further ones, with their braces.
+    pub words: &'a [(&'static str, &'static str)],
+}
+
+impl Values<'_> {
+    /// The text with its values; `None` where one of them is not there in this run.
+    pub(super) fn fill(&self, text: &str) -> Option<String> {
+        let known = [
+            ("{url}", self.url),
+            ("{key}", self.key),
+            ("{model}", self.model),
+            ("{home}", Some(self.home)),
+            ("{workspace}", Some(self.workspace)),
+        ];
+        let known = known.into_iter().chain(self.words.iter().map(|(word, value)| (*word, Some(*value))));
+        let mut filled = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            filled.push_str(&rest[..at]);
+            rest = &rest[at..];
+            match known.clone().find(|(word, _)| rest.starts_with(word)) {
+                Some((word, value)) => {
+                    filled.push_str(value?);
+                    rest = &rest[word.len()..];
+                }
+                None => {
+                    filled.push('{');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        filled.push_str(rest);
+        Some(filled)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, filled: Option<&str>) {
+        let values = Values {
+            url: Some("http://127.0.0.1:9"),
+            key: None,
+            model: Some("m{url}"),
+            home: "/h",
+            workspace: "/w",
+            words: &[("{path}", "/v1")],
+        };
+        assert_eq!(values.fill(text).as_deref(), filled);
+    }
+
+    #[test]
+    fn words_in_braces_are_filled_once_and_what_is_missing_leaves_the_text_out() {
+        check("{url}{path}", Some("http://127.0.0.1:9/v1"));
+        check("{\"a\":{\"b\":\"{model}\"}}", Some("{\"a\":{\"b\":\"m{url}\"}}"));
+        check("{key}", None);
+        check("{home}:{workspace}:{other}:{", Some("/h:/w:{other}:{"));
+    }
+
+    #[test]
+    fn an_option_that_is_not_there_is_an_error() {
+        let text = r#"{"command":"x","config_options":{"fast":true,"thought":"high"},"mcp_servers":[
+            {"name":"a","command":"b"},{"name":"c","type":"http","url":"http://d"}]}"#;
+        let options: AcpOptions = serde_json::from_str(text).unwrap();
+        assert_eq!(options.mcp_servers.len(), 2);
+        assert_eq!(serde_json::from_str::<AcpOptions>(&serde_json::to_string(&options).unwrap()).unwrap(), options);
+        let err = serde_json::from_str::<AcpOptions>(r#"{"modle":"x"}"#).unwrap_err().to_string();
+        assert!(err.contains("unknown field `modle`") && err.contains("`model`"), "{err}");
+        assert!(serde_json::from_str::<AcpOptions>(r#"{"mcp_servers":[{"name":"a","comand":"b"}]}"#).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! How the agent is told yes or no. It offers the answers; one is chosen by its kind, never by its name or its place, and
+//! never one that would answer for the next time, too.
+
+use agent_client_protocol::v1::schema::{PermissionOption, PermissionOptionKind};
+use serde_json::{Value, json};
+
+/// What it is told.
+pub(super) struct Outcome {
+    /// As its protocol has it.
+    pub reply: Value,
+    /// Whether that is a yes.
+    pub allows: bool,
+}
+
+/// Words in an answer that would change more than this call.
+const CHANGES_A_MODE: &[&str] = &["mode", "auto", "yolo", "bypass", "always", "session", "accept edits", "acceptedits"];
+
+/// The answer for a call that may run, or may not.
+pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> Outcome {
+    let of = |kind| options.iter().filter(move |option| option.kind == kind);
+    let chosen = if admitted {
+        let mut once = of(PermissionOptionKind::AllowOnce);
+        let first = once.clone().next();
+        once.find(|option| !changes_a_mode(option)).or(first)
+    } else {
+        of(PermissionOptionKind::RejectOnce).next().or_else(|| of(PermissionOptionKind::RejectAlways).next())
+    };
+    match chosen {
+        Some(option) => Outcome {
+            reply: json!({ "outcome": { "outcome": "selected", "optionId": option.option_id } }),
+            allows: admitted,
+        },
+        None => Outcome { reply: json!({ "outcome": { "outcome": "cancelled" } }), allows: false },
+    }
+}
+
+fn changes_a_mode(option: &PermissionOption) -> bool {
+    let texts = [option.option_id.0.to_lowercase(), option.name.to_lowercase()];
+    CHANGES_A_MODE.iter().any(|word| texts.iter().any(|text| text.contains(word)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(options: Value, admitted: bool, chosen: Option<&str>) {
+        let options: Vec<PermissionOption> = serde_json::from_value(options).unwrap();
+        let outcome = outcome(&options, admitted);
+        assert_eq!(outcome.reply["outcome"]["optionId"].as_str(), chosen);
+        assert_eq!(outcome.reply["outcome"]["outcome"] == "cancelled", chosen.is_none());
+        assert_eq!(outcome.allows, admitted && chosen.is_some());
+    }
+
+    #[test]
+    fn answers_are_chosen_by_their_kind() {
+        let option = |id: &str, kind: &str| json!({ "optionId": id, "name": id, "kind": kind });
+        let always_first = json!([
+            option("allow_always", "allow_always"),
+            option("b", "allow_once"),
+            option("reject_always", "reject_always"),
+            option("c", "reject_once"),
+        ]);
+        check(always_first.clone(), true, Some("b"));
+        check(always_first, false, Some("c"));
+        // Names say the opposite.
+        check(json!([option("reject", "allow_once"), option("allow", "reject_once")]), true, Some("reject"));
+        // Two of a kind, one of which also changes the mode.
+        let two = json!([option("proceed_once_and_auto_mode", "allow_once"), option("proceed_once", "allow_once")]);
+        check(two, true, Some("proceed_once"));
+        check(json!([option("yes_and_auto_mode", "allow_once")]), true, Some("yes_and_auto_mode"));
+        // Never for the next time, too.
+        check(json!([option("a", "allow_always"), option("r", "reject_always")]), true, None);
+        check(json!([option("a", "allow_always"), option("r", "reject_always")]), false, Some("r"));
+        check(json!([option("a", "allow_once")]), false, None);
+        check(json!([]), true, None);
+    }
+}

@@ -1,0 +1,271 @@
+//! Commands that the agent has us run: judged as our `bash`, run beside the run's other commands in the same sandbox,
+//! with a bound on how many there are and how much of what they say is kept. All of them end with the turn.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_client_protocol::v1::schema::CreateTerminalRequest;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use windlass_core::clock::Clock;
+use windlass_core::runtime::RuntimeError;
+use windlass_core::tool::{Effect, Like};
+use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
+
+use super::desk::{Desk, Reply, fits, inside, judge, report};
+use super::peer::RpcError;
+use super::words::{clip, quoted, shell_line};
+use crate::agent::Visit;
+
+/// Terminals that are open at a time.
+const MAX_OPEN: usize = 16;
+/// Bytes of output that are kept where the agent names no fewer.
+const MAX_KEPT: usize = 1 << 20;
+/// Bytes of output that are taken at once.
+const PIECE: usize = 64 << 10;
+/// How often it is looked whether a command is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// No command of an agent runs longer; a run's own limit is shorter.
+const MAX_TIME: Duration = Duration::from_secs(6 * 3600);
+
+/// Those that are open.
+#[derive(Default)]
+pub(super) struct Terminals(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    made: u64,
+    open: HashMap<String, Terminal>,
+}
+
+struct Terminal {
+    job: JobId,
+    kept: String,
+    most: usize,
+    next: u64,
+    truncated: bool,
+    end: Option<ProcessEnd>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Which {
+    terminal_id: String,
+}
+
+impl Terminals {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all of them.
+    pub(super) async fn stop_all(&self, processes: &dyn Processes) {
+        let open = std::mem::take(&mut self.state().open);
+        for terminal in open.into_values().filter(|terminal| terminal.end.is_none()) {
+            // One that is gone already cannot be stopped, and need not be.
+            let _ = processes.stop(&terminal.job).await;
+        }
+    }
+
+    /// Takes in what a command said since; true when it is over.
+    fn look(&self, processes: &dyn Processes, id: &str) -> Result<bool, RpcError> {
+        let mut state = self.state();
+        let terminal = state.open.get_mut(id).ok_or_else(|| no_terminal(id))?;
+        // A command that says things faster than they are taken is looked at again later.
+        for _ in 0..MAX_KEPT / PIECE {
+            if terminal.end.is_some() {
+                break;
+            }
+            let more = processes.poll(&terminal.job, terminal.next, PIECE).map_err(|err| failed(err.0))?;
+            terminal.kept.push_str(&more.text);
+            let over = terminal.kept.len().saturating_sub(terminal.most);
+            if over > 0 {
+                terminal.truncated = true;
+                let from = terminal.kept.ceil_char_boundary(over);
+                terminal.kept.drain(..from);
+            }
+            let moved = more.next_offset > terminal.next;
+            terminal.next = more.next_offset;
+            if !moved {
+                terminal.end = more.end;
+                break;
+            }
+        }
+        Ok(terminal.end.is_some())
+    }
+
+    fn told(&self, id: &str) -> Result<Value, RpcError> {
+        let state = self.state();
+        let terminal = state.open.get(id).ok_or_else(|| no_terminal(id))?;
+        let mut told = json!({ "output": terminal.kept, "truncated": terminal.truncated });
+        if let Some(end) = terminal.end {
+            told["exitStatus"] = status(end);
+        }
+        Ok(told)
+    }
+}
+
+/// `terminal/create`.
+pub(super) async fn create(
+    visit: &Visit<'_>,
+    clock: &dyn Clock,
+    desk: &Desk,
+    params: Value,
+) -> Result<Reply, RuntimeError> {
+    let request: CreateTerminalRequest = match fits(params) {
+        Ok(request) => request,
+        Err(err) => return Ok(Err(err)),
+    };
+    let (line, exports, workdir) = match command(visit, &request) {
+        Ok(command) => command,
+        Err(err) => return Ok(Err(err)),
+    };
+    if desk.terminals.state().open.len() >= MAX_OPEN {
+        return Ok(Err(failed(format!("{MAX_OPEN} terminals are open already; release one"))));
+    }
+    let mut call = None;
+    if !desk.may_run(&line) {
+        let args = json!({ "command": line, "workdir": workdir });
+        let like = Like { tool: "bash".into(), args: args.clone() };
+        match judge(visit, clock, "terminal/create", args, like, Effect::Execute).await? {
+            Ok(judged) => call = Some(judged),
+            Err(err) => return Ok(Err(err)),
+        }
+    }
+    let most = request.output_byte_limit.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_KEPT).min(MAX_KEPT);
+    let line = format!("{exports}{line}");
+    let started = visit.job.processes.start(Command {
+        line,
+        workdir,
+        timeout: MAX_TIME,
+        keep: MAX_KEPT,
+        input: None,
+        looks: false,
+    });
+    let reply = match started {
+        Ok(job) => {
+            let mut state = desk.terminals.state();
+            state.made += 1;
+            let id = format!("term_{}", state.made);
+            let terminal = Terminal { job, kept: String::new(), most, next: 0, truncated: false, end: None };
+            state.open.insert(id.clone(), terminal);
+            Ok(id)
+        }
+        Err(err) => Err(failed(err.0)),
+    };
+    if let Some(call) = call {
+        let how = reply.as_ref().map(|id| format!("started as {id}")).map_err(Clone::clone);
+        report(visit, &call, &how).await?;
+    }
+    Ok(reply.map(|id| json!({ "terminalId": id })))
+}
+
+/// `terminal/output`.
+pub(super) fn output(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
+    let Which { terminal_id: id } = fits(params)?;
+    desk.terminals.look(visit.job.processes.as_ref(), &id)?;
+    desk.terminals.told(&id)
+}
+
+/// `terminal/wait_for_exit`.
+pub(super) async fn wait(visit: &Visit<'_>, clock: &dyn Clock, desk: &Desk, params: Value) -> Reply {
+    let Which { terminal_id: id } = fits(params)?;
+    while !desk.terminals.look(visit.job.processes.as_ref(), &id)? {
+        clock.sleep(LOOK_AGAIN).await;
+    }
+    let end = desk.terminals.state().open.get(&id).and_then(|terminal| terminal.end);
+    end.map(status).ok_or_else(|| no_terminal(&id))
+}
+
+/// `terminal/kill`: what it said can still be asked for.
+pub(super) async fn kill(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
+    let Which { terminal_id: id } = fits(params)?;
+    let job = {
+        let state = desk.terminals.state();
+        let terminal = state.open.get(&id).ok_or_else(|| no_terminal(&id))?;
+        terminal.end.is_none().then(|| terminal.job.clone())
+    };
+    if let Some(job) = job {
+        visit.job.processes.stop(&job).await.map_err(|err| failed(err.0))?;
+    }
+    Ok(json!({}))
+}
+
+/// `terminal/release`: it is ended and forgotten.
+pub(super) async fn release(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
+    let Which { terminal_id: id } = fits(params)?;
+    let terminal = desk.terminals.state().open.remove(&id).ok_or_else(|| no_terminal(&id))?;
+    if terminal.end.is_none() {
+        // One that ended meanwhile cannot be stopped, and need not be.
+        let _ = visit.job.processes.stop(&terminal.job).await;
+    }
+    Ok(json!({}))
+}
+
+/// The line to run, what it needs in front, and where.
+fn command(visit: &Visit<'_>, request: &CreateTerminalRequest) -> Result<(String, String, String), RpcError> {
+    let line = if request.args.is_empty() {
+        // Agents give whole lines, too.
+        request.command.clone()
+    } else {
+        let words: Vec<&str> = std::iter::once(&request.command).chain(&request.args).map(String::as_str).collect();
+        shell_line(&words)
+    };
+    let mut exports = String::new();
+    for variable in request.env.iter().take(64) {
+        if !may_be_set(&variable.name) {
+            let why = format!("the variable {} may not be set here", clip(&variable.name, 80));
+            return Err(RpcError::new(RpcError::BAD_PARAMS, why));
+        }
+        exports.push_str(&format!("export {}={}; ", variable.name, quoted(&variable.value)));
+    }
+    let workdir = match &request.cwd {
+        Some(cwd) => inside(visit.job.files.as_ref(), &cwd.to_string_lossy())?,
+        None => String::new(),
+    };
+    Ok((line, exports, if workdir == "." { String::new() } else { workdir }))
+}
+
+/// Whether a variable is a plain one: what changes which program a line runs was not judged with it.
+fn may_be_set(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let steers = ["LD_", "GIT_", "BASH", "DYLD_", "NODE_OPTIONS", "PYTHON", "PERL", "RUBY"];
+    let whole = ["PATH", "ENV", "IFS", "PS4", "SHELLOPTS", "PROMPT_COMMAND", "SHELL", "HOME", "CDPATH"];
+    !name.is_empty()
+        && name.chars().all(plain)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && !whole.contains(&name)
+        && !steers.iter().any(|start| name.starts_with(start))
+}
+
+fn status(end: ProcessEnd) -> Value {
+    match end {
+        ProcessEnd::Exited { code } => json!({ "exitCode": u32::try_from(code).ok(), "signal": null }),
+        ProcessEnd::Signalled { signal } => json!({ "exitCode": null, "signal": signal.to_string() }),
+        ProcessEnd::TimedOut | ProcessEnd::Cancelled => json!({ "exitCode": null, "signal": "SIGKILL" }),
+    }
+}
+
+fn no_terminal(id: &str) -> RpcError {
+    RpcError::new(RpcError::NOT_FOUND, format!("there is no terminal {}", clip(id, 80)))
+}
+
+fn failed(why: String) -> RpcError {
+    RpcError::new(RpcError::FAILED, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_choose_the_program_are_not_set() {
+        for name in ["AGENT_SESSION_ID", "CI", "_x", "NO_COLOR"] {
+            assert!(may_be_set(name), "{name}");
+        }
+        for name in ["", "PATH", "LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "A B", "1A", "A;B", "PYTHONPATH"] {
+            assert!(!may_be_set(name), "{name}");
+        }
+    }
+}

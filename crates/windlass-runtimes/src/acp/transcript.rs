@@ -1,0 +1,269 @@
+//! What the agent tells while it works, as facts of ours: pieces become messages, calls are announced with them, and each
+//! call has one result. What it tells of a past turn is passed over.
+
+use std::collections::{HashMap, HashSet};
+
+use agent_client_protocol::v1::schema::{ContentChunk, SessionUpdate, ToolCallStatus, ToolCallUpdate};
+use serde_json::Value;
+use windlass_core::event::DeltaOf;
+use windlass_core::id::CallId;
+use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolResult};
+use windlass_core::runtime::RuntimeError;
+
+use super::call::{Told, words_of};
+use super::words::{clean, clip};
+use crate::agent::Visit;
+
+/// Bytes of one message; a longer one goes on as the next.
+const MAX_MESSAGE: usize = 256 << 10;
+/// Bytes that are said in one turn; what is over is counted.
+const MAX_TURN: usize = 8 << 20;
+/// Calls that are under way.
+const MAX_OPEN: usize = 256;
+/// Calls that are over and remembered, so that a late word about one is no new call.
+const MAX_DONE: usize = 20_000;
+/// Characters of a call's newest output that are shown.
+const MAX_PROGRESS: usize = 4 << 10;
+
+/// One conversation as it goes.
+#[derive(Default)]
+pub(super) struct Transcript {
+    text: String,
+    thought: String,
+    message: Option<String>,
+    /// The last words that were whole.
+    last: String,
+    said: usize,
+    open: HashMap<String, Told>,
+    order: Vec<String>,
+    done: HashSet<String>,
+    renamed: u64,
+    /// What was over the bound, in bytes.
+    pub dropped: u64,
+    /// Updates that were not understood.
+    pub unknown: u64,
+    /// What the session cost so far, in millionths of the currency, where it says so in dollars.
+    pub cost_micros: Option<u64>,
+}
+
+impl Transcript {
+    /// A new turn begins.
+    pub(super) fn begin(&mut self) {
+        (self.said, self.message) = (0, None);
+        self.last.clear();
+    }
+
+    /// Takes in one update.
+    pub(super) async fn take(&mut self, visit: &Visit<'_>, update: Value) -> Result<(), RuntimeError> {
+        let Ok(update) = serde_json::from_value::<SessionUpdate>(update) else {
+            self.unknown += 1;
+            return Ok(());
+        };
+        match update {
+            SessionUpdate::AgentMessageChunk(chunk) => self.chunk(visit, chunk, DeltaOf::Text).await,
+            SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(visit, chunk, DeltaOf::Reasoning).await,
+            SessionUpdate::ToolCall(call) => {
+                let id = call.tool_call_id.0.to_string();
+                // A call that is over does not begin again: another one has its name.
+                if self.done.remove(&id) {
+                    self.renamed += 1;
+                }
+                self.call(visit, call.into()).await
+            }
+            SessionUpdate::ToolCallUpdate(update) => self.call(visit, update).await,
+            SessionUpdate::Plan(plan) => {
+                let lines = plan.entries.iter().take(100).map(|entry| format!("- {}\n", clip(&clean(&entry.content), 300)));
+                visit.delta(DeltaOf::Reasoning, &lines.collect::<String>());
+                Ok(())
+            }
+            SessionUpdate::UsageUpdate(usage) => {
+                if let Some(cost) = usage.cost.filter(|cost| cost.currency.eq_ignore_ascii_case("usd")) {
+                    self.cost_micros = micros(cost.amount).or(self.cost_micros);
+                }
+                Ok(())
+            }
+            // Known, and nothing that the log needs.
+            SessionUpdate::UserMessageChunk(_)
+            | SessionUpdate::AvailableCommandsUpdate(_)
+            | SessionUpdate::CurrentModeUpdate(_)
+            | SessionUpdate::ConfigOptionUpdate(_)
+            | SessionUpdate::SessionInfoUpdate(_) => Ok(()),
+            _ => {
+                self.unknown += 1;
+                Ok(())
+            }
+        }
+    }
+
+    async fn chunk(&mut self, visit: &Visit<'_>, chunk: ContentChunk, of: DeltaOf) -> Result<(), RuntimeError> {
+        let message = chunk.message_id.map(|id| clip(&id.0, 128).into_owned());
+        if message.is_some() && self.message.is_some() && message != self.message {
+            self.flush(visit).await?;
+        }
+        self.message = message.or(self.message.take());
+        let text = words_of(&chunk.content);
+        let room = MAX_TURN.saturating_sub(self.said);
+        let fits = &text[..text.floor_char_boundary(room)];
+        self.dropped += (text.len() - fits.len()) as u64;
+        self.said += fits.len();
+        let whole = match of {
+            DeltaOf::Reasoning => &mut self.thought,
+            _ => &mut self.text,
+        };
+        whole.push_str(fits);
+        visit.delta(of, fits);
+        if whole.len() > MAX_MESSAGE {
+            self.flush(visit).await?;
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<(), RuntimeError> {
+        let id = update.tool_call_id.0.to_string();
+        if self.done.contains(&id) {
+            return Ok(());
+        }
+        let told = self.told(visit, &id).await?;
+        told.take(update);
+        if told.is_over() {
+            return self.over(visit, &id).await;
+        }
+        if told.shows_work() && !told.asked && !told.begun {
+            self.announce(visit, &id).await?;
+            self.begin_call(visit, &id).await?;
+        }
+        if let Some(told) = self.open.get(&id).filter(|told| told.announced && !told.text.is_empty()) {
+            let from = told.text.ceil_char_boundary(told.text.len().saturating_sub(MAX_PROGRESS));
+            visit.progress(&told.id, &told.text[from..]);
+        }
+        Ok(())
+    }
+
+    /// The call of this name, a new one where there is none.
+    async fn told(&mut self, visit: &Visit<'_>, id: &str) -> Result<&mut Told, RuntimeError> {
+        if !self.open.contains_key(id) {
+            if self.open.len() >= MAX_OPEN {
+                let oldest = self.order.first().cloned().unwrap_or_default();
+                self.over(visit, &oldest).await?;
+            }
+            let name = clip(&clean(id), 128).into_owned();
+            let unique = if self.renamed == 0 { name } else { format!("{name}#{}", self.renamed) };
+            self.order.push(id.to_owned());
+            self.open.insert(id.to_owned(), Told::new(CallId(unique)));
+        }
+        Ok(self.open.entry(id.to_owned()).or_insert_with(|| Told::new(CallId(id.to_owned()))))
+    }
+
+    /// The agent asks about a call: what it says of it is taken in, and it is in the log.
+    pub(super) async fn asked(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<Told, RuntimeError> {
+        let id = update.tool_call_id.0.to_string();
+        if self.done.remove(&id) {
+            self.renamed += 1;
+        }
+        let told = self.told(visit, &id).await?;
+        told.take(update);
+        told.asked = true;
+        // What it says to the person who decides is not what came of the call.
+        told.text.clear();
+        self.announce(visit, &id).await?;
+        Ok(self.open.get(&id).cloned().unwrap_or_else(|| Told::new(CallId(id))))
+    }
+
+    /// What we said of a call that the agent asked about.
+    pub(super) fn judged(&mut self, call: &CallId, admitted: bool) {
+        let Some(told) = self.open.values_mut().find(|told| told.id == *call) else { return };
+        told.begun |= admitted;
+    }
+
+    /// Puts a call into the log, with what was said before it.
+    async fn announce(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
+        let Some(told) = self.open.get_mut(id) else { return Ok(()) };
+        if std::mem::replace(&mut told.announced, true) {
+            return Ok(());
+        }
+        let call = told.call();
+        let mut parts = self.take_parts();
+        parts.push(Part::Call(call));
+        visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+    }
+
+    async fn begin_call(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
+        let Some(told) = self.open.get_mut(id) else { return Ok(()) };
+        if std::mem::replace(&mut told.begun, true) || told.asked {
+            return Ok(());
+        }
+        let (call, effect) = (told.call(), told.effect());
+        visit.observed(call, effect).await
+    }
+
+    async fn over(&mut self, visit: &Visit<'_>, id: &str) -> Result<(), RuntimeError> {
+        self.announce(visit, id).await?;
+        self.begin_call(visit, id).await?;
+        self.order.retain(|known| known != id);
+        let Some(told) = self.open.remove(id) else { return Ok(()) };
+        if self.done.len() >= MAX_DONE {
+            self.done.clear();
+        }
+        self.done.insert(id.to_owned());
+        let (call, text) = (told.call(), told.result());
+        let result = match told.status {
+            ToolCallStatus::Completed => {
+                ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact: None }
+            }
+            ToolCallStatus::Failed => ToolResult::failed(&call, ErrorCategory::Exception, &text),
+            _ => ToolResult::failed(&call, ErrorCategory::Interrupted, "the agent said no more of it"),
+        };
+        visit.reported_result(result).await
+    }
+
+    /// Says what is whole.
+    pub(super) async fn flush(&mut self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
+        let parts = self.take_parts();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
+    }
+
+    fn take_parts(&mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let thought = std::mem::take(&mut self.thought);
+        if !thought.trim().is_empty() {
+            parts.push(Part::Reasoning { text: thought, opaque: None });
+        }
+        let text = std::mem::take(&mut self.text);
+        if !text.trim().is_empty() {
+            self.last.clone_from(&text);
+            parts.push(Part::Text { text });
+        }
+        parts
+    }
+
+    /// A turn ends: what was not said is said, and calls that nobody ended are over. Its last words.
+    pub(super) async fn end(&mut self, visit: &Visit<'_>) -> Result<String, RuntimeError> {
+        while let Some(id) = self.order.first().cloned() {
+            // One that was only begun to be told was never made.
+            match self.open.get(&id) {
+                Some(told) if told.announced => self.over(visit, &id).await?,
+                _ => {
+                    self.open.remove(&id);
+                    self.order.retain(|known| *known != id);
+                }
+            }
+        }
+        self.flush(visit).await?;
+        Ok(std::mem::take(&mut self.last))
+    }
+
+    /// Whether a call is over.
+    pub(super) fn is_open(&self, call: &CallId) -> bool {
+        self.open.values().any(|told| told.id == *call)
+    }
+}
+
+/// Dollars as whole millionths.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn micros(amount: f64) -> Option<u64> {
+    let micros = (amount * 1e6).round();
+    (micros.is_finite() && (0.0..=1e15).contains(&micros)).then_some(micros as u64)
+}

@@ -1,0 +1,65 @@
+//! What an agent says it spent, read from where agents put it. The numbers are not comparable between them, and are
+//! never believed where ours are there.
+
+use serde_json::Value;
+use windlass_core::budget::Usage;
+
+/// The tokens of a turn, from the answer to its prompt.
+pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
+    let tokens = answer.get("usage").filter(|usage| usage.is_object());
+    let tokens = tokens.or_else(|| answer.get("_meta")?.get("quota")?.get("token_count").filter(|all| all.is_object()))?;
+    let number = |names: &[&str]| names.iter().find_map(|name| tokens.get(*name)?.as_u64()).unwrap_or_default();
+    let mut usage = Usage {
+        input: number(&["inputTokens", "input_tokens"]),
+        cache_read: number(&["cachedReadTokens", "cachedInputTokens"]),
+        cache_write: number(&["cachedWriteTokens", "cacheWriteInputTokens"]),
+        output: number(&["outputTokens", "output_tokens"]),
+    };
+    // Some count what was thought as output, some beside it; the sum tells which.
+    let thought = number(&["thoughtTokens", "reasoningOutputTokens"]);
+    let sum = usage.total_input().saturating_add(usage.output);
+    if thought > 0 && sum.saturating_add(thought) <= number(&["totalTokens", "total_tokens"]) {
+        usage.output = usage.output.saturating_add(thought);
+    }
+    (usage != Usage::default()).then_some(usage)
+}
+
+/// The model it says it used, where it was one.
+pub(super) fn model_of_turn(answer: &Value) -> Option<String> {
+    let all = answer.get("_meta")?.get("quota")?.get("model_usage")?.as_array()?;
+    match all.as_slice() {
+        [one] => one.get("model")?.as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(answer: &Value, numbers: Option<[u64; 4]>) {
+        let usage = of_turn(answer).map(|usage| [usage.input, usage.cache_read, usage.cache_write, usage.output]);
+        assert_eq!(usage, numbers, "{answer}");
+    }
+
+    #[test]
+    fn each_agent_has_its_own_place_for_numbers() {
+        let beside = json!({ "inputTokens": 200, "outputTokens": 20, "totalTokens": 1230, "thoughtTokens": 10,
+            "cachedReadTokens": 1000 });
+        check(&json!({ "usage": beside }), Some([200, 1000, 0, 30]));
+        let within = json!({ "totalTokens": 2460, "inputTokens": 400, "cachedReadTokens": 2000, "outputTokens": 60,
+            "thoughtTokens": 20 });
+        check(&json!({ "usage": within }), Some([400, 2000, 0, 60]));
+        let meta = json!({ "quota": { "token_count": { "input_tokens": 4800, "output_tokens": 120 },
+            "model_usage": [{ "model": "m" }] } });
+        let answer = json!({ "stopReason": "end_turn", "_meta": meta });
+        check(&answer, Some([4800, 0, 0, 120]));
+        assert_eq!(model_of_turn(&answer).as_deref(), Some("m"));
+        check(&json!({ "stopReason": "end_turn" }), None);
+        check(&json!({ "usage": null, "_meta": { "quota": { "token_count": null } } }), None);
+        check(&json!({ "usage": { "inputTokens": "many", "outputTokens": -1 } }), None);
+    }
+}
