@@ -114,7 +114,8 @@ impl Acp {
             return Err(AcpError("an agent needs the command that starts it; set `command`".to_owned()));
         }
         // It is put between quotes of other formats.
-        let plain = |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\');
+        let plain =
+            |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\');
         if let Some(model) = options.model.as_ref().filter(|model| !plain(model)) {
             return Err(AcpError(format!("`{}` is not the name of a model", clean(model))));
         }
@@ -152,7 +153,8 @@ impl Acp {
         for (code, text) in std::mem::take(&mut live.warnings) {
             visit.warn(code, text).await?;
         }
-        let say = if std::mem::take(&mut live.forgot) { format!("{CONTRACT}\n\nThe task:\n{say}") } else { say.to_owned() };
+        let say =
+            if std::mem::take(&mut live.forgot) { format!("{CONTRACT}\n\nThe task:\n{say}") } else { say.to_owned() };
         live.transcript.begin();
         let params = PromptRequest::new(live.session.clone(), vec![ContentBlock::Text(TextContent::new(say))]);
         let mut talk = Talk::new(live, visit, self.clock.as_ref(), &self.name, self.serves());
@@ -279,7 +281,10 @@ fn ended(answer: &Value, text: &str) -> End {
             End::Refused(clip(said, 2_000).into_owned())
         }
         Ok(StopReason::Cancelled) => End::Cancelled,
-        _ => End::Broken(format!("the turn ended for a reason that is not known: {}", clip(&answer["stopReason"].to_string(), 80))),
+        _ => End::Broken(format!(
+            "the turn ended for a reason that is not known: {}",
+            clip(&answer["stopReason"].to_string(), 80)
+        )),
     }
 }
 

@@ -21,5 +21,6 @@ pub mod rpc;
 mod given;
 mod no_tools;
 mod offered;
+mod said;
 mod shown_files;
 mod status;

@@ -231,7 +231,11 @@ impl<'t, 'a> Talk<'t, 'a> {
         Ok(())
     }
 
-    async fn permission(&mut self, n: u64, request: RequestPermissionRequest) -> Result<BoxFuture<'a, Done>, RuntimeError> {
+    async fn permission(
+        &mut self,
+        n: u64,
+        request: RequestPermissionRequest,
+    ) -> Result<BoxFuture<'a, Done>, RuntimeError> {
         let RequestPermissionRequest { tool_call, options, .. } = request;
         let update: ToolCallUpdate = tool_call;
         let told = self.live.transcript.asked(self.visit, update).await?;

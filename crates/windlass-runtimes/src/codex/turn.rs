@@ -24,9 +24,9 @@ use crate::agent::{Answer, CANCEL_GRACE, End, Reported, Visit};
 use crate::offered::is_offered;
 use crate::peer::Peer;
 use crate::rpc::{Incoming, Rpc};
+use crate::said::Said;
 
-/// Messages, calls and warnings of one turn.
-const MAX_MESSAGES: u32 = 20_000;
+/// Calls and warnings of one turn.
 const MAX_CALLS: usize = 20_000;
 const MAX_WARNINGS: u32 = 20;
 
@@ -70,7 +70,7 @@ pub(super) struct Turn<'v> {
     text: String,
     error: Option<Value>,
     meter: Meter,
-    messages: u32,
+    said: Said,
     warnings: u32,
     unknown: u64,
     cancelled: bool,
@@ -100,7 +100,7 @@ impl<'v> Turn<'v> {
             text: String::new(),
             error: None,
             meter: Meter::default(),
-            messages: 0,
+            said: Said::default(),
             warnings: 0,
             unknown: 0,
             cancelled: false,
@@ -132,10 +132,9 @@ impl<'v> Turn<'v> {
         self.flush(Vec::new()).await?;
         let ended = match ended {
             Some(ended) => {
-                if !self.cancelled {
-                    // It writes down what it remembers before it exits.
-                    self.peer.end(visit.clock, CANCEL_GRACE * 4).await;
-                }
+                // It writes down what it remembers before it exits.
+                let grace = if self.cancelled { CANCEL_GRACE / 4 } else { CANCEL_GRACE * 4 };
+                self.peer.end(visit.clock, grace).await;
                 ended
             }
             None if self.cancelled => self.answered(End::Cancelled),
@@ -164,8 +163,8 @@ impl<'v> Turn<'v> {
             Ok(Incoming::Notice { method, params }) => return self.notice(&method, &params).await,
             Ok(Incoming::Other) => self.unknown += 1,
         }
-        if self.messages > MAX_MESSAGES {
-            let end = End::Broken(format!("it said more than {MAX_MESSAGES} messages in one turn"));
+        if let Some(why) = self.said.too_much() {
+            let end = End::Broken(why);
             return Ok(Some(self.answered(end)));
         }
         Ok(None)
@@ -328,7 +327,7 @@ impl<'v> Turn<'v> {
         if parts.is_empty() {
             return Ok(());
         }
-        self.messages += 1;
+        self.said.add(&parts);
         self.visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
     }
 

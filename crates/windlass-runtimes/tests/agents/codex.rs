@@ -360,3 +360,15 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
     let config = String::from_utf8(put[0].1.clone()).unwrap();
     assert!(config.contains("base_url = \"http://127.0.0.1:8080/v1\"") && !config.contains("placeholder"), "{config}");
 }
+
+#[test]
+fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
+    let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    assert_eq!(block_on(&stage), Stop::Done);
+    let launches = stage.launches.lock().unwrap();
+    let env: Vec<&str> = launches[0].env.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(env, ["CODEX_HOME"]);
+    let put = stage.put.lock().unwrap();
+    assert!(!String::from_utf8(put[0].1.clone()).unwrap().contains("provider"));
+    assert!(stage.heard().lines.iter().all(|line| line["params"].get("modelProvider").is_none()));
+}

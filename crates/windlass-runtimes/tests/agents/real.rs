@@ -164,6 +164,16 @@ fn claude_code_itself_stops_fails_and_answers_in_a_schema() {
     let mut stage = trial.stage();
     stage.cancel_at = Some("delta three");
     assert_eq!(trial.run(&stage, trial.claude(), "SLOW"), Stop::Cancelled, "{:#?}", stage.lines());
+    // And while a call waits for its verdict; then the conversation goes on.
+    let first = session(&stage);
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    stage.cancel_at = Some("judged ");
+    assert_eq!(trial.run(&stage, trial.claude(), "SHELL:echo never"), Stop::Cancelled, "{:#?}", stage.lines());
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    assert_eq!(trial.run(&stage, trial.claude(), "go on"), Stop::Done, "{:#?}", stage.lines());
+    assert_eq!(session(&stage), first);
     let stage = trial.stage();
     let stop = trial.run(&stage, trial.claude(), "FAIL500");
     assert!(matches!(&stop, Stop::Provider(err) if err.status == Some(500)), "{stop:?}");
@@ -209,6 +219,16 @@ fn codex_itself_stops_fails_and_answers_in_a_schema() {
     let mut stage = trial.stage();
     stage.cancel_at = Some("delta three");
     assert_eq!(trial.run(&stage, trial.codex(), "SLOW"), Stop::Cancelled, "{:#?}", stage.lines());
+    // And while a call waits for its verdict; then the conversation goes on.
+    let first = session(&stage);
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    stage.cancel_at = Some("judged ");
+    assert_eq!(trial.run(&stage, trial.codex(), "SHELL:echo never"), Stop::Cancelled, "{:#?}", stage.lines());
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    assert_eq!(trial.run(&stage, trial.codex(), "go on"), Stop::Done, "{:#?}", stage.lines());
+    assert_eq!(session(&stage), first);
     let stage = trial.stage();
     let stop = trial.run(&stage, trial.codex(), "FAIL500");
     assert!(matches!(&stop, Stop::Provider(_)), "{stop:?}");

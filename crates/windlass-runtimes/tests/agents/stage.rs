@@ -25,12 +25,17 @@ use windlass_runtimes::agent::{Adapter, Endpoint, ForeignRuntime, Ledger, Meteri
 
 use crate::script::{Heard, Step, play};
 
+/// How a program is started.
+type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
+/// Files that were put into the home.
+type Put = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
 /// Everything around one try.
 pub(crate) struct Stage {
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     pub(crate) launches: Arc<Mutex<Vec<Launch>>>,
     pub(crate) heard: Arc<Mutex<Heard>>,
-    pub(crate) put: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    pub(crate) put: Put,
     pub(crate) clock: ManualClock,
     pub(crate) cancel: CancellationToken,
     pub(crate) session: Option<String>,
@@ -43,7 +48,7 @@ pub(crate) struct Stage {
     pub(crate) root: Option<PathBuf>,
     /// The port of the model endpoint, where it is metered.
     pub(crate) endpoint: u16,
-    start: Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>,
+    start: Start,
 }
 
 impl Stage {
@@ -213,9 +218,9 @@ fn tools() -> ToolSet {
 
 struct Place {
     home: PathBuf,
-    put: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    put: Put,
     launches: Arc<Mutex<Vec<Launch>>>,
-    start: Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>,
+    start: Start,
     endpoint: Option<u16>,
 }
 
