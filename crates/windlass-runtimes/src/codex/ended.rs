@@ -19,7 +19,8 @@ pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
     }
 }
 
-fn failed(error: Option<&Value>) -> End {
+/// What an error comes to.
+pub(super) fn failed(error: Option<&Value>) -> End {
     let Some(error) = error else { return End::Broken("its turn failed, and it does not say why".to_owned()) };
     let message = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why").to_owned();
     let info = error.get("codexErrorInfo").unwrap_or(&Value::Null);

@@ -16,7 +16,7 @@ use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::Admitted;
 
 use self::requests::Open;
-use super::ended::{Meter, end};
+use super::ended::{Meter, end, failed};
 use super::items::{call, foreign, result};
 use super::launch;
 use super::options::CodexOptions;
@@ -29,6 +29,8 @@ use crate::said::Said;
 /// Calls and warnings of one turn.
 const MAX_CALLS: usize = 20_000;
 const MAX_WARNINGS: u32 = 20;
+/// How often in a row it may say that it tries its model again. It would do so for ever.
+const MAX_RETRIES: u32 = 6;
 
 /// How a turn ended.
 pub(super) enum Ended {
@@ -68,7 +70,10 @@ pub(super) struct Turn<'v> {
     gathered: Vec<Part>,
     /// Its last words.
     text: String,
+    /// A message that was begun and not said.
+    unsaid: Option<String>,
     error: Option<Value>,
+    retries: u32,
     meter: Meter,
     said: Said,
     warnings: u32,
@@ -98,7 +103,9 @@ impl<'v> Turn<'v> {
             calls: HashMap::new(),
             gathered: Vec::new(),
             text: String::new(),
+            unsaid: None,
             error: None,
+            retries: 0,
             meter: Meter::default(),
             said: Said::default(),
             warnings: 0,
@@ -223,8 +230,11 @@ impl<'v> Turn<'v> {
     async fn notice(&mut self, method: &str, params: &Value) -> Result<Option<Ended>, RuntimeError> {
         let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
         let ours = self.thread.as_deref() == params.get("threadId").and_then(Value::as_str);
+        if method.starts_with("item/") {
+            self.retries = 0;
+        }
         match method {
-            "item/started" => self.started(params.get("item").unwrap_or(&Value::Null)).await?,
+            "item/started" => self.started(params.get("item").unwrap_or(&Value::Null), ours).await?,
             "item/completed" => self.completed(params.get("item").unwrap_or(&Value::Null), ours).await?,
             "item/agentMessage/delta" if ours => self.visit.delta(DeltaOf::Text, text("delta")),
             "item/reasoning/textDelta" | "item/reasoning/summaryTextDelta" if ours => {
@@ -246,10 +256,23 @@ impl<'v> Turn<'v> {
                     self.open.remove(&id.to_string());
                 }
             }
-            "error" if ours => self.error = params.get("error").cloned(),
+            "error" if ours => {
+                self.error = params.get("error").cloned();
+                self.retries += 1;
+                if params.get("willRetry") == Some(&Value::Bool(true)) && self.retries > MAX_RETRIES {
+                    let end = failed(self.error.as_ref());
+                    return Ok(Some(self.answered(end)));
+                }
+            }
             "turn/completed" if ours => {
                 let turn = params.get("turn").unwrap_or(&Value::Null);
-                let end = end(turn, self.error.as_ref(), self.cancelled);
+                let end = match end(turn, self.error.as_ref(), self.cancelled) {
+                    // That is all that can be seen of a model that declines.
+                    End::Done if self.unsaid.is_some() => {
+                        End::Refused("its model began an answer and gave none, as one does that declines".to_owned())
+                    }
+                    end => end,
+                };
                 return Ok(Some(self.answered(end)));
             }
             "warning" | "configWarning" => {
@@ -267,7 +290,11 @@ impl<'v> Turn<'v> {
     }
 
     /// A call is announced as soon as it is known, because it is judged next.
-    async fn started(&mut self, item: &Value) -> Result<(), RuntimeError> {
+    async fn started(&mut self, item: &Value, ours: bool) -> Result<(), RuntimeError> {
+        let text = |key: &str| item.get(key).and_then(Value::as_str);
+        if ours && text("type") == Some("agentMessage") {
+            self.unsaid = text("id").map(str::to_owned);
+        }
         match call(item) {
             Some(call) => self.announce(call).await,
             None => Ok(()),
@@ -287,6 +314,7 @@ impl<'v> Turn<'v> {
         let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         match item.get("type").and_then(Value::as_str).unwrap_or_default() {
             "agentMessage" if ours => {
+                self.unsaid = None;
                 self.text = text("text");
                 self.flush(vec![Part::Text { text: text("text") }]).await
             }

@@ -451,3 +451,12 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
     let names: Vec<&str> = launches[0].env.iter().map(|(name, _)| name.as_str()).collect();
     assert!(!names.iter().any(|name| name.starts_with("ANTHROPIC_")), "{names:?}");
 }
+
+#[test]
+fn a_model_that_declines_is_no_provider_error() {
+    let text = r#"{"dir":"<","msg":{"type":"assistant","message":{"id":"x","model":"<synthetic>","content":[{"type":"text","text":"API Error: it cannot help with this."}]}}}
+{"dir":"<","msg":{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","stop_reason":"refusal","result":"it cannot help with this"}}
+"#;
+    let refused = "Refused { category: Safety, detail: \"it cannot help with this\" }";
+    check(&format!("{HELLO}{text}"), 1, |_| {}, (refused, &["began claude-code:s1"]));
+}

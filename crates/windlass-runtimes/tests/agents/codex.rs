@@ -372,3 +372,20 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
     assert!(!String::from_utf8(put[0].1.clone()).unwrap().contains("provider"));
     assert!(stage.heard().lines.iter().all(|line| line["params"].get("modelProvider").is_none()));
 }
+
+#[test]
+fn a_model_that_declines_or_is_never_there_is_noticed() {
+    let begun = item("started", json!({"type": "agentMessage", "id": "m", "text": ""}));
+    let why = "Refused { category: Safety, detail: \"its model began an answer and gave none, as one does that \
+        declines\" }";
+    check(&format!("{HELLO}{begun}{DONE}"), 0, |_| {}, (why, &["began codex:t1"]));
+    // Codex tries again for ever; six times are enough.
+    let error = json!({"message": "waiting for network",
+        "codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": null}}});
+    let msg = json!({"method": "error", "params": {"threadId": "t1", "error": error, "willRetry": true}});
+    let again = format!("{}\n", json!({"dir": "<", "msg": msg}));
+    let network = "Provider(ProviderError { kind: Network { transient: true }, message: \"waiting for network\", \
+        status: None })";
+    check(&format!("{HELLO}{}", again.repeat(7)), 0, |_| {}, (network, &["began codex:t1"]));
+    check(&format!("{HELLO}{}{DONE}", again.repeat(6)), 0, |_| {}, ("Done", &["began codex:t1"]));
+}
