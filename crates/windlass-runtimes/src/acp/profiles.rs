@@ -67,6 +67,7 @@ const EVERY_CLIENT: &[(&str, &str)] = &[
 const OPENCODE: &str = concat!(
     r#"{"model":"windlass/{model}","small_model":"windlass/{model}","enabled_providers":["windlass"],"#,
     r#""share":"disabled","autoupdate":false,"snapshot":false,"permission":{"*":"ask"},"#,
+    r#""instructions":["{workspace}/AGENTS.md"],"#,
     r#""provider":{"windlass":{"npm":"{package}","name":"windlass","#,
     r#""options":{"baseURL":"{url}{path}","apiKey":"{key}"},"models":{"{model}":{"name":"{model}"}}}}}"#,
 );
@@ -96,7 +97,8 @@ pub const PROFILES: &[Profile] = &[Profile {
         ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
         ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
         ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
-        // Wins over what the project's own settings say.
+        // The project's own settings could allow what is to be asked about, and bring code; its instructions are named below.
+        ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
         ("OPENCODE_PERMISSION", r#"{"*":"ask"}"#),
     ],
     point_at: &[("OPENCODE_CONFIG_CONTENT", OPENCODE)],
@@ -154,7 +156,7 @@ mod tests {
                     key: Some("k"),
                     model: Some("vendor/m-1.5:latest"),
                     home: "/h",
-                    workspace: "/w",
+                    workspace: "/w\"\\w",
                     words: profile.words_for(dialect),
                 };
                 for (name, text) in profile.env.iter().chain(profile.point_at) {
