@@ -23,6 +23,9 @@ pub enum TurnUsage {
     LastCall,
 }
 
+/// Names and what they stand for.
+pub type Pairs = &'static [(&'static str, &'static str)];
+
 /// What is known of one agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
@@ -31,17 +34,15 @@ pub struct Profile {
     /// The program and its words; empty where a person has to say.
     pub command: &'static [&'static str],
     /// Variables; see the options for the words in braces.
-    pub env: &'static [(&'static str, &'static str)],
+    pub env: Pairs,
     /// Variables that point it at the model.
-    pub point_at: &'static [(&'static str, &'static str)],
+    pub point_at: Pairs,
     /// Further words in braces, by what the model speaks. `None` is for all that are not named.
-    pub words: &'static [(Option<Dialect>, &'static [(&'static str, &'static str)])],
+    pub words: &'static [(Option<Dialect>, Pairs)],
     /// How it signs in, where it has to be told.
     pub auth_method: Option<&'static str>,
     /// The mode in which it asks before it does something, where that is not how it starts.
     pub mode: Option<&'static str>,
-    /// How the agent calls the model it is told to use, with `{model}` in it; empty where `env` names the model already.
-    pub model_id: &'static str,
     /// Whether it works well with files that are read and written through us.
     pub fs: bool,
     /// Whether it works well with commands that are run through us.
@@ -53,7 +54,7 @@ pub struct Profile {
 }
 
 /// Every client's own variables: whoever needs another kind says so in its options.
-const EVERY_CLIENT: &[(&str, &str)] = &[
+const EVERY_CLIENT: Pairs = &[
     ("ANTHROPIC_BASE_URL", "{url}"),
     ("ANTHROPIC_API_KEY", "{key}"),
     ("OPENAI_BASE_URL", "{url}/v1"),
@@ -81,7 +82,6 @@ pub const GENERIC: Profile = Profile {
     words: &[],
     auth_method: None,
     mode: None,
-    model_id: "{model}",
     fs: true,
     terminal: true,
     asks: false,
@@ -111,7 +111,6 @@ pub const PROFILES: &[Profile] = &[Profile {
     ],
     auth_method: None,
     mode: None,
-    model_id: "",
     fs: true,
     terminal: true,
     asks: true,
@@ -129,7 +128,7 @@ impl Profile {
     }
 
     /// The words in braces for a model that speaks so.
-    pub(super) fn words_for(&self, dialect: Dialect) -> &'static [(&'static str, &'static str)] {
+    pub(super) fn words_for(&self, dialect: Dialect) -> Pairs {
         let fits = |which: &Option<Dialect>| which.is_none_or(|which| which == dialect);
         self.words.iter().find(|(which, _)| fits(which)).map_or(&[], |(_, words)| words)
     }
@@ -163,7 +162,8 @@ mod tests {
                     let filled = values.fill(text).unwrap();
                     assert!(!filled.contains("{package}"), "{name}: {filled}");
                     if filled.starts_with('{') {
-                        serde_json::from_str::<serde_json::Value>(&filled).unwrap_or_else(|err| panic!("{name}: {err}"));
+                        serde_json::from_str::<serde_json::Value>(&filled)
+                            .unwrap_or_else(|err| panic!("{name}: {err}"));
                     }
                 }
             }

@@ -16,9 +16,10 @@ use windlass_core::tool::Admitted;
 
 use super::Live;
 use super::desk::{self, Grant, Reply, fits};
-use super::rpc::{Heard, Rpc, RpcError};
 use super::permission;
+use super::rpc::{Heard, Rpc, RpcError};
 use super::terminals;
+use super::words::clip;
 use crate::agent::{CANCEL_GRACE, End, Visit};
 
 /// Requests of the agent that are under way at a time.
@@ -208,7 +209,7 @@ impl<'t, 'a> Talk<'t, 'a> {
             _ => false,
         };
         if !served {
-            let err = RpcError::new(RpcError::NO_METHOD, format!("there is no method `{method}` here"));
+            let err = RpcError::new(RpcError::NO_METHOD, format!("there is no method `{}` here", clip(method, 200)));
             self.rpc().answer(&id, &Err(err));
             return Ok(());
         }
@@ -236,7 +237,11 @@ impl<'t, 'a> Talk<'t, 'a> {
         Ok(())
     }
 
-    async fn permission(&mut self, n: u64, request: RequestPermissionRequest) -> Result<BoxFuture<'a, Done>, RuntimeError> {
+    async fn permission(
+        &mut self,
+        n: u64,
+        request: RequestPermissionRequest,
+    ) -> Result<BoxFuture<'a, Done>, RuntimeError> {
         let RequestPermissionRequest { tool_call, options, .. } = request;
         let update: ToolCallUpdate = tool_call;
         let told = self.live.transcript.asked(self.visit, update).await?;

@@ -134,7 +134,9 @@ async fn leave_is_for_what_was_shown_and_once() {
                 let write = json!({ "path": "a.txt", "content": text });
                 agent.ask(&n.to_string(), "fs/write_text_file", write).await;
             }
-            agent.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "e", "status": "completed" })).await;
+            agent
+                .update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "e", "status": "completed" }))
+                .await;
             agent.done(&prompt).await;
         })
         .await;
@@ -200,7 +202,8 @@ async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
             let new = agent.expect("session/new").await;
             agent.reply(&new, json!({ "sessionId": "s1" })).await;
             let prompt = agent.expect("session/prompt").await;
-            for method in ["craft/drainMidTurnQueue", "fs/read_text_file", "terminal/create", "elicitation/create", ""] {
+            for method in ["craft/drainMidTurnQueue", "fs/read_text_file", "terminal/create", "elicitation/create", ""]
+            {
                 let answer = agent.ask("x", method, json!({ "path": "a" })).await;
                 assert_eq!(answer["error"]["code"], -32601, "{method}");
             }
@@ -294,6 +297,29 @@ async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
     assert!(notes.warnings().iter().any(|warning| warning.starts_with("too_much_said")), "{:?}", notes.warnings());
     let more = most_memory().saturating_sub(before);
     assert!(more < 120 << 10, "{more} KiB");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_fat_and_never_end_are_kept_short() {
+    let before = most_memory();
+    let (stop, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let fat = "z".repeat(300 << 10);
+            for n in 0..60 {
+                agent
+                    .update(json!({ "sessionUpdate": "tool_call", "toolCallId": format!("{n}{fat}"), "title": fat,
+                    "kind": "edit", "status": "in_progress", "rawInput": { "a": fat, "path": fat }, "rawOutput": fat,
+                    "content": [{ "type": "diff", "path": "p", "newText": fat }] }))
+                    .await;
+            }
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert_eq!(notes.results.lock().unwrap().len(), 60);
+    let more = most_memory().saturating_sub(before);
+    assert!(more < 64 << 10, "{more} KiB");
 }
 
 #[tokio::test(start_paused = true)]

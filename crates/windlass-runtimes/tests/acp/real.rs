@@ -69,8 +69,12 @@ fn stage(prompt: &str) -> Option<Stage> {
 }
 
 async fn run(stage: Stage) -> (Stop, Arc<Notes>) {
+    run_with(stage, Arc::default()).await
+}
+
+async fn run_with(stage: Stage, notes: Arc<Notes>) -> (Stop, Arc<Notes>) {
     let starter = plain_process(stage.folder.path().canonicalize().unwrap());
-    let run = stage.run(Arc::default(), starter);
+    let run = stage.run(notes, starter);
     tokio::time::timeout(std::time::Duration::from_secs(90), run).await.unwrap()
 }
 
@@ -84,8 +88,11 @@ async fn asks_and_does_what_it_may(dialect: Dialect) {
         new.display()
     );
     // What the project says does not loosen anything.
-    std::fs::write(folder.path().join("opencode.json"), r#"{"permission":{"*":"allow","bash":"allow","edit":"allow"}}"#)
-        .unwrap();
+    std::fs::write(
+        folder.path().join("opencode.json"),
+        r#"{"permission":{"*":"allow","bash":"allow","edit":"allow"}}"#,
+    )
+    .unwrap();
     std::fs::write(folder.path().join("AGENTS.md"), "Mind the ZEBRA-CROSSING.").unwrap();
     let (stop, notes) = run(stage).await;
     let said = notes.said();
@@ -125,12 +132,19 @@ async fn opencode_by_gemini() {
 async fn opencode_stops_when_it_is_told_and_goes_on_later() {
     let Some(first) = stage("SLOW please") else { return };
     let (folder, cancel) = (Arc::clone(&first.folder), first.cancel.clone());
-    tokio::spawn(async move {
-        tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    let notes: Arc<Notes> = Arc::default();
+    let seen = Arc::clone(&notes);
+    let cancelled = tokio::spawn(async move {
+        while seen.shown.lock().unwrap().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         cancel.cancel();
+        std::time::Instant::now()
     });
-    let (stop, notes) = run(first).await;
+    let (stop, notes) = run_with(first, notes).await;
+    let took = cancelled.await.unwrap().elapsed();
     assert_eq!(stop, Stop::Cancelled, "{:?}", notes.warnings());
+    assert!(took < std::time::Duration::from_secs(1), "{took:?}");
     let session = notes.events.lock().unwrap().iter().find_map(|event| match event {
         EventKind::IterationStarted { foreign_session, .. } => foreign_session.clone(),
         _ => None,
@@ -142,7 +156,9 @@ async fn opencode_stops_when_it_is_told_and_goes_on_later() {
     assert_eq!(stop, Stop::Done);
     assert!(notes.warnings().is_empty(), "{:?}", notes.warnings());
     let events = notes.events.lock().unwrap();
-    assert!(events.iter().any(|event| matches!(event, EventKind::IterationStarted { foreign_session, .. } if *foreign_session == session)));
+    assert!(events.iter().any(
+        |event| matches!(event, EventKind::IterationStarted { foreign_session, .. } if *foreign_session == session)
+    ));
 }
 
 #[tokio::test]
