@@ -324,6 +324,10 @@ fn options(known: &Known, settings: &Settings) -> Result<Map<String, Json>, Fail
         let value = match &setting.value {
             Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)
                 .map_err(|err| Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin)))?,
+            // Values of an agent's own settings may be numbers and switches.
+            Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
+                serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
+            }
             Value::Text(text) => Json::from(text.as_str()),
             Value::Texts(texts) => Json::from(texts.clone()),
             Value::Integer(number) => Json::from(*number),
