@@ -123,7 +123,9 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
             let _ = stream.set_nodelay(true);
             let mut stream = BufReader::new(stream);
             while let Some(request) = http::read(&mut stream) {
-                if state.stop.load(Ordering::Relaxed) || state.answer(stream.get_mut(), &request).is_err() {
+                let answered = state.answer(stream.get_mut(), &request).is_ok();
+                let last = request.header("connection").is_some_and(|how| how.eq_ignore_ascii_case("close"));
+                if !answered || last || state.stop.load(Ordering::Relaxed) {
                     break;
                 }
             }
