@@ -21,8 +21,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
     // Agents that are not ours, inside the envelope; engine | runtimes keeps process supervision out of the loop. Its
-    // tests run whole sessions on the engine's fakes.
-    ("windlass-runtimes", &["windlass-core", "windlass-host", "windlass-providers", "windlass-engine"]),
+    // tests run whole sessions on the engine's fakes, with our real tools where a runtime calls them itself.
+    (
+        "windlass-runtimes",
+        &["windlass-core", "windlass-host", "windlass-providers", "windlass-engine", "windlass-tools"],
+    ),
     // Makes traces of events; what it sends leaves through a port that the binary fills.
     ("windlass-telemetry", &["windlass-core"]),
     // Drives a windlass binary as a user would; knows no other crate of ours. It starts processes, opens files and
@@ -49,7 +52,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-crash",
         ],
     ),
-    ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers"]),
+    ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers", "windlass-runtimes"]),
     ("xtask", &[]),
 ];
 

@@ -79,6 +79,8 @@ pub(crate) enum Command {
     },
     /// List vendors and models
     Models(ModelsArgs),
+    /// List who can work: the built-in agent and others, whether they are here, and what they can do
+    Runtimes(RuntimesArgs),
     /// Show and test what calls may do
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -106,6 +108,13 @@ pub(crate) enum DebugCommand {
     Otel(OtelArgs),
     /// Print the reference of settings, events, outcomes and exit codes, as it stands in the docs
     Reference,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RuntimesArgs {
+    /// One JSON object for each
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

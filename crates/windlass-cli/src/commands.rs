@@ -17,6 +17,7 @@ mod policy;
 mod prompt;
 mod reference;
 mod replay;
+mod runtimes;
 mod sandbox;
 mod sessions;
 mod stats;
@@ -61,6 +62,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(args) => config::run(&args),
         Command::Trust { command } => trust::run(command),
         Command::Models(args) => models::run(&args),
+        Command::Runtimes(args) => runtimes::run(&args),
         Command::Policy(command) => policy::run(&command),
         Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
         Command::Debug(DebugCommand::Attacks(args)) => attacks::run(args),

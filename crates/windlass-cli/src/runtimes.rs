@@ -214,6 +214,14 @@ impl RuntimePlan {
         matches!(self, Self::Foreign(_))
     }
 
+    /// The name of the agent, when it is not ours.
+    pub(crate) fn foreign(&self) -> Option<&str> {
+        match self {
+            Self::Ours(..) => None,
+            Self::Foreign(plan) => Some(&plan.name),
+        }
+    }
+
     /// Who serves the model, by the vendor's name, as far as we know.
     pub(crate) fn vendor(&self) -> Option<&str> {
         match self {

@@ -171,7 +171,8 @@ impl Desk {
         }
         let vendor = plan.as_ref().and_then(RuntimePlan::vendor);
         let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
-        let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some());
+        let foreign = plan.as_ref().and_then(RuntimePlan::foreign);
+        let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some(), foreign);
         let mut budget = settings.budget()?;
         if opening.only_land {
             budget.iterations = Some(1);

@@ -350,7 +350,7 @@ impl Settings {
     }
 
     /// A limit: absent, `unlimited`, or a number.
-    fn limit(&self, key: &str) -> Option<Option<f64>> {
+    pub(crate) fn limit(&self, key: &str) -> Option<Option<f64>> {
         let read = |layers: &Layers<'_>| match &layers.get(key)?.value {
             Value::Integer(number) => Some(Some(*number as f64)),
             Value::Number(number) => Some(Some(*number)),

@@ -23,9 +23,9 @@ pub(crate) enum View {
 }
 
 impl View {
-    pub(crate) fn new(output: &OutputArgs, session: &SessionId, structured: bool) -> Self {
+    pub(crate) fn new(output: &OutputArgs, session: &SessionId, structured: bool, foreign: Option<&str>) -> Self {
         match output.format() {
-            Format::Text => Self::Text(Box::new(TextView::new(output, session))),
+            Format::Text => Self::Text(Box::new(TextView::new(output, session, foreign))),
             Format::Json => Self::Json(Box::new(JsonView::new(session, structured))),
             Format::StreamJson => Self::Stream(StreamView),
         }

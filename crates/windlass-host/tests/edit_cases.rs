@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use windlass_host::edit::patch::{Change, Format, Found, Patch, Plan};
 use windlass_host::edit::row::{Row, run};
 
 /// What a row expects, beside what it is run with.
@@ -77,6 +78,33 @@ fn rows_of_other_projects_agree_where_they_are_strict() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
+/// What a plan is written down as reads back as that plan.
+#[test]
+fn every_plan_reads_back_from_its_diff() {
+    let mut plans = 0;
+    for line in include_str!("edits.jsonl").lines() {
+        let row: Row = serde_json::from_str(line).unwrap();
+        let format = match row.format.as_str() {
+            "v4a" => Format::BeginPatch,
+            "search-replace" => Format::SearchReplace,
+            "str-replace" => Format::ToolEdit,
+            "udiff" => Format::Unified,
+            _ => Format::Whole,
+        };
+        let text = row.edit.as_str().map_or_else(|| row.edit.to_string(), str::to_owned);
+        let known: Vec<&str> = row.input.keys().map(String::as_str).collect();
+        let read = |path: &str| match row.input.get(path) {
+            Some(Some(text)) => Found::File(text.clone().into_bytes()),
+            _ => Found::Absent,
+        };
+        let Ok(plan) = Patch::read(format, &text, &known).and_then(|patch| patch.plan(read)) else { continue };
+        plans += 1;
+        let again = Patch::parse(&plan.to_diff()).unwrap().plan(read).unwrap();
+        assert_eq!(again.changes, plan.changes, "{}\n{}", row.id, plan.to_diff());
+    }
+    assert!(plans > 80, "{plans}");
+}
+
 fn block_like() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         Just("a.txt".to_owned()),
@@ -108,6 +136,16 @@ proptest! {
         if !done.ok {
             prop_assert_eq!(serde_json::to_value(&done.files).unwrap(), input);
         }
+    }
+
+    /// The same for any two texts.
+    #[test]
+    fn any_change_reads_back_from_its_diff(before in "[ab\r\n]{0,3}([a-c]{0,2}\r?\n){0,12}[ab]{0,2}", after in "([a-c]{0,2}\r?\n){0,12}[ab]{0,2}") {
+        // Old lines are compared without their endings, so a lone `\r` is no line of a patch.
+        prop_assume!(before != after && !before.replace("\r\n", "").contains('\r') && !after.replace("\r\n", "").contains('\r'));
+        let plan = Plan { changes: vec![Change::Modify { path: "a b\"c".into(), before: before.clone().into(), after: after.into() }], notes: vec![] };
+        let again = Patch::parse(&plan.to_diff()).unwrap().plan(|_| Found::File(before.clone().into_bytes()));
+        prop_assert_eq!(again.map(|plan| plan.changes), Ok(plan.changes));
     }
 
     /// A stretch that is there once is replaced, and nothing else is touched.

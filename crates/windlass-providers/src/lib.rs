@@ -30,7 +30,7 @@ pub mod vendors;
 pub use cassette::{Player, Recorder};
 pub use http::{Http, HttpOptions};
 pub use json_action::{JsonActions, with_tools};
-pub use provider::{ProviderOptions, SetupError, WireProvider};
+pub use provider::{Parcel, ProviderOptions, SetupError, WireProvider};
 pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
 pub use secrecy::SecretString;
 pub use sigv4::AwsKeys;

@@ -3,6 +3,7 @@
 //! the network does.
 
 mod ask;
+mod relay;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -22,6 +23,7 @@ use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Reques
 use windlass_core::{BoxFuture, BoxStream};
 
 use self::ask::{Known, lock};
+pub use self::relay::Parcel;
 use crate::auth::{Auth, BadKey};
 use crate::cassette::{self, Label};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -215,12 +217,16 @@ impl WireProvider {
         Ok(headers)
     }
 
-    fn hide_key(&self, err: ProviderError) -> ProviderError {
+    /// Everything that proves to the vendor who asks.
+    fn secrets(&self) -> impl Iterator<Item = &str> {
         let signer = self.signer.as_ref();
         let secret = signer.map(|(keys, ..)| &keys.secret_key);
         let token = signer.and_then(|(keys, ..)| keys.session_token.as_ref());
-        let all = [self.key.as_ref(), secret, token].into_iter().flatten();
-        all.fold(err, |err, secret| errors::hide(err, secret.expose_secret().trim()))
+        [self.key.as_ref(), secret, token].into_iter().flatten().map(|secret| secret.expose_secret().trim())
+    }
+
+    fn hide_key(&self, err: ProviderError) -> ProviderError {
+        self.secrets().fold(err, errors::hide)
     }
 }
 

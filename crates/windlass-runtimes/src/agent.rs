@@ -15,12 +15,12 @@ use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolResult};
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::provider::ProviderError;
-use windlass_core::runtime::{Account, Capabilities, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{Account, Capabilities, Capability, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::workspace::Terms;
 use windlass_core::{BoxFuture, CancellationToken};
 
-use crate::contract::{CONTRACT, GO_ON, asks_for_leave};
+use crate::contract::{CONTRACT, GO_ON, REFUSED, asks_for_leave};
 
 pub use self::visit::{ModelAccess, Reported, Visit};
 
@@ -28,6 +28,8 @@ pub use self::visit::{ModelAccess, Reported, Visit};
 pub const CANCEL_GRACE: Duration = Duration::from_millis(500);
 /// How often an answer that does not fit its schema goes back.
 const MAX_REPAIRS: u32 = 2;
+/// How often an agent is sent on that ended its turn at a refusal.
+const MAX_REFUSALS: u32 = 5;
 /// How often a person may say something more before the try ends all the same.
 const MAX_STEERED: u32 = 50;
 /// Characters of an earlier conversation that an agent is told which does not remember it.
@@ -85,9 +87,15 @@ pub enum End {
 pub trait Endpoint: Send + Sync {
     /// What the agent has to show there; it opens nothing else.
     fn key(&self) -> String;
-    /// Serves connections of the place until a call was refused because of a limit, or the model cannot be had. The
-    /// refusal has reached the agent by then.
-    fn serve<'a>(&'a self, place: &'a dyn Enclosure, ledger: Ledger<'a>) -> BoxFuture<'a, Result<Trip, StoreError>>;
+    /// Serves connections of the place until a call was refused because of a limit, the model cannot be had, or `done` is
+    /// cancelled, which gives `None`. A refusal has reached the agent by then, and what was under way is booked: it is
+    /// waited for, not dropped.
+    fn serve<'a>(
+        &'a self,
+        place: &'a dyn Enclosure,
+        ledger: Ledger<'a>,
+        done: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>>;
     /// What went through since it was last asked.
     fn take_usage(&self) -> Usage;
 }
@@ -193,10 +201,7 @@ impl ForeignRuntime {
         let (name, clock) = (self.adapter.name(), self.clock.as_ref());
         let visit = Visit::new(job, place.as_ref(), name, model, self.output.as_ref(), cancel.clone(), clock);
         let stop = match &self.metering {
-            Metering::Wire(endpoint) => {
-                let ledger = Ledger { account: job.account, outlet: job.outlet };
-                self.under_meter(&visit, endpoint.serve(place.as_ref(), ledger), &cancel).await?
-            }
+            Metering::Wire(endpoint) => self.under_meter(&visit, endpoint.as_ref(), &cancel).await?,
             Metering::Reported { .. } | Metering::None => self.talk(&visit).await?,
         };
         visit.close_open_calls("the agent ended before it said what came of it").await?;
@@ -212,32 +217,45 @@ impl ForeignRuntime {
     async fn under_meter(
         &self,
         visit: &Visit<'_>,
-        serving: BoxFuture<'_, Result<Trip, StoreError>>,
+        endpoint: &dyn Endpoint,
         cancel: &CancellationToken,
     ) -> Result<Stop, RuntimeError> {
+        let ledger = Ledger { account: visit.job.account, outlet: visit.job.outlet };
+        let done = CancellationToken::new();
+        let mut serving = endpoint.serve(visit.place, ledger, &done);
         let mut talking = std::pin::pin!(self.talk(visit));
         let trip = tokio::select! {
             biased;
-            stop = &mut talking => return stop,
-            trip = serving => trip?,
+            stop = &mut talking => {
+                done.cancel();
+                // A limit that was reached with the last words is how it ended all the same.
+                match serving.await? {
+                    Some(trip) => Some(trip),
+                    None => return stop,
+                }
+            }
+            trip = &mut serving => {
+                // It knows by the refusal. Whatever it makes of it, this is how the try ends.
+                cancel.cancel();
+                tokio::select! {
+                    biased;
+                    _ = &mut talking => {}
+                    () = self.clock.sleep(CANCEL_GRACE * 2) => {}
+                }
+                trip?
+            }
         };
-        // It knows by the refusal. Whatever it makes of it, this is how the try ends.
-        cancel.cancel();
-        tokio::select! {
-            biased;
-            _ = &mut talking => {}
-            () = self.clock.sleep(CANCEL_GRACE * 2) => {}
-        }
         Ok(match trip {
-            Trip::OverBudget(limit) => Stop::OverBudget { limit },
-            Trip::Provider(err) => Stop::Provider(err),
+            Some(Trip::OverBudget(limit)) => Stop::OverBudget { limit },
+            Some(Trip::Provider(err)) => Stop::Provider(err),
+            None => Stop::Cancelled,
         })
     }
 
     async fn talk(&self, visit: &Visit<'_>) -> Result<Stop, RuntimeError> {
         let job = visit.job;
         let mut say = self.opening(visit).await?;
-        let (mut repairs, mut told_to_go_on) = (0, false);
+        let (mut repairs, mut refusals, mut told_to_go_on) = (0, 0, false);
         for _ in 0..MAX_STEERED {
             let answer = self.adapter.converse(visit, &say).await?;
             self.book_reported(visit).await?;
@@ -258,6 +276,13 @@ impl ForeignRuntime {
             }
             if job.outlet.steer().await? {
                 say = last_words(job.outlet);
+                continue;
+            }
+            // Some agents take a refusal for the end of the turn.
+            if visit.ended_at_a_refusal() && answer.text.trim().is_empty() && refusals < MAX_REFUSALS {
+                refusals += 1;
+                REFUSED.clone_into(&mut say);
+                job.outlet.emit(EventKind::Said { message: Message::internal(REFUSED) }).await?;
                 continue;
             }
             match self.checked_output(answer.output, &answer.text) {
@@ -409,7 +434,8 @@ impl Runtime for ForeignRuntime {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.adapter.capabilities()
+        // The envelope is a sandbox, whatever the agent has of its own.
+        Capabilities::of(self.adapter.capabilities().iter().chain([Capability::Sandbox]))
     }
 
     fn features(&self) -> Features {

@@ -9,10 +9,15 @@
 pub mod acp;
 pub mod agent;
 pub mod claude_code;
+pub mod completion;
 pub mod contract;
 pub mod lines;
+pub mod meter;
+pub mod patch_proposal;
 pub mod peer;
 
 mod given;
+mod no_tools;
 mod offered;
+mod shown_files;
 mod status;

@@ -51,12 +51,17 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         loop {
             if let Some(at) = self.buffer[self.seen..].iter().position(|byte| *byte == b'\n') {
                 let end = self.seen + at;
-                let line = self.buffer[self.start..end].trim_ascii().to_vec();
+                let start = self.start;
                 (self.start, self.seen) = (end + 1, end + 1);
                 if std::mem::take(&mut self.skipping) {
                     continue;
                 }
-                return Ok(Some(line));
+                // Its end may have come in the same piece.
+                if end - start > MAX_LINE {
+                    self.too_long += 1;
+                    continue;
+                }
+                return Ok(Some(self.buffer[start..end].trim_ascii().to_vec()));
             }
             self.seen = self.buffer.len();
             if self.seen - self.start > MAX_LINE {

@@ -21,7 +21,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let store = SessionLog::new(places.sessions_dir());
     let id = session_id(&args.session)?;
     block_on(async {
-        let mut view = View::new(&args.output, &id, false);
+        let mut view = View::new(&args.output, &id, false, None);
         let mut events = store.read(&id, 1);
         let (mut seen, mut open) = (false, false);
         while let Some(event) = events.next().await {

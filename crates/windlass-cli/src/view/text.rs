@@ -28,6 +28,8 @@ pub(crate) struct TextView {
     session: SessionId,
     quiet: bool,
     verbose: bool,
+    /// The agent that works, when it is not ours.
+    foreign: Option<String>,
     paint: Paint,
     progress: Progress,
     /// Standard output is a terminal: the answer is shown as it comes.
@@ -45,11 +47,12 @@ pub(crate) struct TextView {
 }
 
 impl TextView {
-    pub(crate) fn new(output: &OutputArgs, session: &SessionId) -> Self {
+    pub(crate) fn new(output: &OutputArgs, session: &SessionId, foreign: Option<&str>) -> Self {
         Self {
             session: session.clone(),
             quiet: output.quiet,
             verbose: output.verbose,
+            foreign: foreign.map(str::to_owned),
             paint: Paint::for_stderr(),
             progress: Progress::new(output.quiet),
             streaming: std::io::stdout().is_terminal(),
@@ -138,6 +141,11 @@ impl TextView {
                 );
                 if let Some(limits) = limits.as_ref().filter(|_| reached || self.verbose) {
                     self.note(Style::Dim, &landing::limits(limits, totals, *ms));
+                }
+            }
+            EventKind::TransactionOpened { terms, .. } if self.foreign.is_some() => {
+                for (style, line) in landing::foreign(self.foreign.as_deref().unwrap_or_default(), terms) {
+                    self.note(style, &line);
                 }
             }
             other => {

@@ -1,19 +1,29 @@
 //! Runtimes put together: our own loop in its forms, and agents that are not ours with their place and their meter.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
+use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{RunMode, Runtime};
 use windlass_engine::{NativeOptions, NativeRuntime, Noted};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
+use windlass_providers::WireProvider;
+use windlass_providers::protocol::Protocol;
+use windlass_runtimes::acp::Acp;
+use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+use windlass_runtimes::completion::Completion;
+use windlass_runtimes::meter::Meter;
+use windlass_runtimes::patch_proposal::{self, PatchProposal};
 
-use super::{Works, check_price, output_schema, provider};
+use super::{Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure};
 use crate::failure::Failure;
 use crate::layers::Prompt;
 use crate::plan::ModelPlan;
@@ -66,7 +76,14 @@ impl Making<'_> {
     fn ours(&self, form: Kind, plan: &ModelPlan, schema: Option<&str>) -> Result<Arc<dyn Runtime>, Failure> {
         let (provider, model) = provider(self.settings, plan, self.credentials)?;
         check_price(self.settings, provider.as_ref(), &model)?;
-        let schema = schema.map(output_schema).transpose()?;
+        let schema = match (form, schema) {
+            (Kind::Patch, None) => Some(patch_proposal::schema()),
+            (Kind::Patch, Some(_)) => {
+                return Err(Failure::usage("the answer of a patch coder is its patch, so --json-schema has no place")
+                    .hint("leave --json-schema out, or use `--runtime completion` for an answer"));
+            }
+            (_, schema) => schema.map(output_schema).transpose()?,
+        };
         let options = NativeOptions {
             model,
             system: self.prompt.system(),
@@ -74,7 +91,12 @@ impl Making<'_> {
             max_output: self.settings.max_output(),
             instructions: self.prompt.instructions.clone(),
         };
-        Ok(Arc::new(NativeRuntime::new(provider, self.clock.clone(), options)))
+        let inner = Arc::new(NativeRuntime::new(provider, self.clock.clone(), options));
+        Ok(match form {
+            Kind::Patch => Arc::new(PatchProposal { inner }),
+            Kind::Completion => Arc::new(Completion { inner }),
+            _ => inner,
+        })
     }
 
     fn foreign(&self, plan: &ForeignPlan, schema: Option<&str>) -> Result<Arc<dyn Runtime>, Failure> {
@@ -86,7 +108,7 @@ impl Making<'_> {
                 Some(WantedOutput { schema, check: Arc::new(check) })
             }
         };
-        let adapter = adapter(plan)?;
+        let adapter = adapter(plan, self.clock)?;
         let metering = self.metering(plan)?;
         let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone());
         Ok(Arc::new(runtime.answering(output).instructed(self.prompt.for_others())))
@@ -97,9 +119,36 @@ impl Making<'_> {
         Ok(match plan.metering {
             MeteringPlan::Reported => Metering::Reported { price },
             MeteringPlan::None => Metering::None,
-            MeteringPlan::Wire => Metering::None,
+            MeteringPlan::Wire => Metering::Wire(Arc::new(self.meter(plan)?)),
         })
     }
+}
+
+impl Making<'_> {
+    /// The endpoint that an agent's model is asked through.
+    fn meter(&self, plan: &ForeignPlan) -> Result<Meter, Failure> {
+        let mut upstreams = Vec::new();
+        for upstream in plan.upstream.iter() {
+            let (vendor, base_url) = (upstream.vendor, upstream.base_url.clone());
+            let mut options = provider_options(self.settings, vendor, base_url, self.credentials)?;
+            if let Some(tape) = &upstream.tape {
+                tape.put_in(&mut options, vendor, redactor_of(self.credentials))?;
+            }
+            upstreams.push(Arc::new(WireProvider::new(*vendor, options).map_err(setup_failure)?));
+        }
+        let prices = prices(self.settings);
+        let price_of = move |model: &str| prices.get(model).copied();
+        let cost_is_explicit = self.settings.limit("max_budget_usd").flatten().is_some();
+        Meter::new(upstreams, Arc::new(price_of), cost_is_explicit)
+            .map_err(|err| Failure::new(crate::exit::FAILED, format!("there is no chance to be had on this machine: {err}")))
+    }
+}
+
+/// What the settings say of prices, by model.
+fn prices(settings: &Settings) -> HashMap<String, Price> {
+    let named = settings.layers.iter().filter_map(|(key, _)| key.strip_prefix("prices.")?.strip_suffix(".input"));
+    let bare = named.map(|name| name.trim_matches('"').to_owned());
+    bare.filter_map(|model| Some((model.clone(), super::price(settings, &model)?))).collect()
 }
 
 /// The form of our loop that a kind of work needs.
@@ -111,7 +160,7 @@ fn form(kind: Kind, mode: RunMode) -> Kind {
 }
 
 /// An agent by its protocol, with the options of the settings.
-fn adapter(plan: &ForeignPlan) -> Result<Box<dyn Adapter>, Failure> {
+pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<dyn Adapter>, Failure> {
     let program = plan.program.display().to_string();
     let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.known.name));
     let mut given = plan.options.clone();
@@ -123,10 +172,32 @@ fn adapter(plan: &ForeignPlan) -> Result<Box<dyn Adapter>, Failure> {
             let options = ClaudeOptions { program, ..read(given).map_err(wrong)? };
             Box::new(ClaudeCode::new(options).map_err(wrong)?)
         }
-        Kind::Codex | Kind::Acp | Kind::Native | Kind::Completion | Kind::Patch => {
+        Kind::Acp => {
+            let mut options: AcpOptions = read(given).map_err(wrong)?;
+            options.name = Some(plan.name.clone());
+            options.command = Some(program);
+            if !plan.words.is_empty() {
+                let more = options.args.take().unwrap_or_default();
+                options.args = Some(plan.words.iter().cloned().chain(more).collect());
+            }
+            let profile = Profile::named(plan.known.name);
+            let acp = Acp::new(profile, options, dialect(plan), clock.clone());
+            Box::new(acp.map_err(|err| wrong(err.to_string()))?)
+        }
+        Kind::Codex | Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));
         }
     })
+}
+
+/// The words in which the run's model is asked.
+fn dialect(plan: &ForeignPlan) -> Dialect {
+    match plan.upstream.as_ref().map(|upstream| upstream.vendor.protocol) {
+        Some(Protocol::OpenAiResponses) => Dialect::OpenAiResponses,
+        Some(Protocol::OpenAiChat) => Dialect::OpenAiChat,
+        Some(Protocol::Gemini) => Dialect::Gemini,
+        _ => Dialect::Anthropic,
+    }
 }
 
 fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use windlass_core::provider::{ProviderError, Request};
 
 use super::wire::Text;
-use super::{Batch, Quirks, anthropic};
+use super::{BEDROCK_VERSION, Batch, Quirks, anthropic};
 use crate::errors;
 use crate::framing::{Event, FramingError, text};
 
@@ -27,7 +27,17 @@ struct Wire<'a> {
 
 /// The body of a request.
 pub fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
-    anthropic::encode_hosted(request, quirks, "bedrock-2023-05-31", false)
+    anthropic::encode_hosted(request, quirks, BEDROCK_VERSION, false)
+}
+
+/// The event of the Messages protocol inside a message; `false` when there is none in it.
+pub fn unwrap(data: &str, event: &mut Vec<u8>) -> Result<bool, ProviderError> {
+    let wire: Wire<'_> = serde_json::from_str(data).map_err(|err| errors::not_an_event(data, &err))?;
+    let Some(encoded) = wire.bytes.0 else { return Ok(false) };
+    event.clear();
+    let malformed = |_| FramingError::Malformed("its content is not base64");
+    STANDARD.decode_vec(encoded.as_bytes(), event).map_err(malformed)?;
+    Ok(true)
 }
 
 impl Decoder {
@@ -36,13 +46,9 @@ impl Decoder {
         if self.inner.ended() {
             return Ok(());
         }
-        let wire: Wire<'_> =
-            serde_json::from_str(&event.data).map_err(|err| errors::not_an_event(&event.data, &err))?;
-        let Some(encoded) = wire.bytes.0 else { return Ok(()) }; // not an event of the model
-        self.event.clear();
-        STANDARD
-            .decode_vec(encoded.as_bytes(), &mut self.event)
-            .map_err(|_| FramingError::Malformed("its content is not base64"))?;
+        if !unwrap(&event.data, &mut self.event)? {
+            return Ok(()); // not an event of the model
+        }
         let inner = Event { name: "message".into(), data: text(&self.event) };
         self.inner.event(&inner, out)
     }

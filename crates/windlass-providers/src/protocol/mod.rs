@@ -19,6 +19,9 @@ use windlass_core::provider::{Chunk, ProviderError, Request, ToolChoice};
 
 use crate::framing::{Event, Framing};
 
+const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
+const VERTEX_VERSION: &str = "vertex-2023-10-16";
+
 /// How requests are shaped and streams are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -103,7 +106,7 @@ impl Protocol {
             Self::Gemini => gemini::encode(request, quirks),
             Self::OllamaChat => ollama::encode(request, quirks),
             Self::BedrockAnthropic => bedrock::encode(request, quirks),
-            Self::VertexAnthropic => anthropic::encode_hosted(request, quirks, "vertex-2023-10-16", true),
+            Self::VertexAnthropic => anthropic::encode_hosted(request, quirks, VERTEX_VERSION, true),
             Self::BedrockConverse => converse::encode(request, quirks),
         }
     }
@@ -120,6 +123,16 @@ impl Protocol {
             Self::BedrockAnthropic => "/model/{model}/invoke-with-response-stream",
             Self::VertexAnthropic => "/publishers/anthropic/models/{model}:streamRawPredict",
             Self::BedrockConverse => "/model/{model}/converse-stream",
+        }
+    }
+
+    /// What stands in the body of a hosted Messages request instead of the model's name.
+    #[must_use]
+    pub fn hosted_version(self) -> Option<&'static str> {
+        match self {
+            Self::BedrockAnthropic => Some(BEDROCK_VERSION),
+            Self::VertexAnthropic => Some(VERTEX_VERSION),
+            _ => None,
         }
     }
 

@@ -103,21 +103,21 @@ mod tests {
     fn its_calls_are_judged_as_ours() {
         check("Bash", json!({"command": "ls", "description": "look"}), r#"Execute: bash {"command":"ls"}"#);
         check("Read", json!({"file_path": "/w/a", "limit": 3}), r#"Read: read_file {"path":"/w/a"}"#);
-        check("Write", json!({"file_path": "a", "content": "x"}), r#"Write: write_file {"content":"x","path":"a"}"#);
+        check("Write", json!({"file_path": "a", "content": "x"}), r#"Write: write_file {"path":"a","content":"x"}"#);
         check(
             "Edit",
             json!({"file_path": "a", "old_string": "x", "new_string": "y"}),
-            r#"Write: edit_file {"new":"y","old":"x","path":"a","replace_all":false}"#,
+            r#"Write: edit_file {"old":"x","new":"y","replace_all":false,"path":"a"}"#,
         );
         check(
             "MultiEdit",
             json!({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y", "replace_all": true}]}),
-            r#"Write: edit_file {"edits":[{"new":"y","old":"x","replace_all":true}],"path":"a"}"#,
+            r#"Write: edit_file {"path":"a","edits":[{"old":"x","new":"y","replace_all":true}]}"#,
         );
         check(
             "NotebookEdit",
             json!({"notebook_path": "n.ipynb", "new_source": "1"}),
-            r#"Write: write_file {"content":"1","path":"n.ipynb"}"#,
+            r#"Write: write_file {"path":"n.ipynb","content":"1"}"#,
         );
         check("Grep", json!({"pattern": "x", "-n": true}), r#"Read: grep {"pattern":"x"}"#);
         check("LS", json!({}), "Read: list_directory {}");
@@ -125,6 +125,6 @@ mod tests {
         check("Task", json!({}), "Read: ");
         check("mcp__other__thing", json!({}), "Execute: ");
         check("Brandnew", json!({}), "Execute: ");
-        check("Write", json!({"file_path": 7}), r#"Write: write_file {"content":"","path":""}"#);
+        check("Write", json!({"file_path": 7}), r#"Write: write_file {"path":"","content":""}"#);
     }
 }

@@ -107,6 +107,8 @@ fn env(options: &ClaudeOptions, model: &ModelAccess, config: &str) -> Vec<(Strin
     if let ModelAccess::Metered { url, key } = model {
         set("ANTHROPIC_BASE_URL", url);
         set("ANTHROPIC_API_KEY", key);
+        // Whoever serves the model knows better how often to try.
+        set("CLAUDE_CODE_MAX_RETRIES", "1");
     }
     set("CLAUDE_CONFIG_DIR", config);
     set("DISABLE_TELEMETRY", "1");
@@ -115,8 +117,6 @@ fn env(options: &ClaudeOptions, model: &ModelAccess, config: &str) -> Vec<(Strin
     set("CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD", "1");
     // An answer while work goes on behind it would not be the end of the work.
     set("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1");
-    // Whoever serves the model knows better how often to try.
-    set("CLAUDE_CODE_MAX_RETRIES", "1");
     if let Some(tokens) = options.thinking_tokens {
         set("MAX_THINKING_TOKENS", &tokens.to_string());
     }

@@ -10,6 +10,7 @@ mod locate;
 mod names;
 mod paths;
 mod plan;
+mod render;
 mod tool_edits;
 mod unified;
 mod whole;
@@ -47,9 +48,14 @@ pub enum Format {
 impl Patch {
     /// Reads a patch, a diff or search/replace blocks, whichever it is. Prose and code fences around it are skipped.
     pub fn parse(text: &str) -> Result<Self, PatchError> {
+        Self::parse_about(text, &[])
+    }
+
+    /// The same, from a writer who was shown these files; see [`Patch::read`].
+    pub fn parse_about(text: &str, known: &[&str]) -> Result<Self, PatchError> {
         let lines = transported(text);
         match (0..lines.len()).find_map(|at| format_at(&lines, at)) {
-            Some(format) => Self::read(format, text, &[]),
+            Some(format) => Self::read(format, text, known),
             None => Err(PatchError::Syntax {
                 line: 1,
                 message: "no patch found; start with `*** Begin Patch`, `diff --git`, `--- a/path` and `+++ b/path`, or a path and `<<<<<<< SEARCH`"
@@ -63,6 +69,7 @@ impl Patch {
     pub fn read(format: Format, text: &str, known: &[&str]) -> Result<Self, PatchError> {
         let lines = transported(text);
         let patch = match format {
+            Format::BeginPatch if begin::is_bare(&lines) && known.len() == 1 => begin::parse_bare(&lines, known[0])?,
             Format::BeginPatch => {
                 let start = start_of(&lines, format, "`*** Begin Patch`")?;
                 let (patch, end) = begin::parse(&lines, start)?;
@@ -107,6 +114,16 @@ impl Patch {
     pub fn plan(&self, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
         plan::plan(self, read)
     }
+}
+
+/// A path as a patch may write it, in its plain form: unquoted first and then held to the rules, so that an escape cannot
+/// hide what it names.
+pub fn plain_path(text: &str) -> Result<String, PatchError> {
+    let (path, rest) = paths::take(text.trim()).map_err(|message| PatchError::Syntax { line: 1, message })?;
+    if !rest.trim().is_empty() {
+        return Err(PatchError::Syntax { line: 1, message: format!("{text:?} is not one path") });
+    }
+    paths::check(&path)
 }
 
 /// The lines of a patch. Where every line ends in `\r\n`, that is how the patch came and says nothing about files;

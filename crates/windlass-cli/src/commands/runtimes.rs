@@ -1,0 +1,98 @@
+//! `runtimes`: who can work here, what each can do, and how it comes onto this machine.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::json;
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Work};
+use windlass_core::workspace::Files;
+use windlass_engine::NativeRuntime;
+use windlass_host::clock::SystemClock;
+use windlass_runtimes::acp::Acp;
+use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::agent::Adapter;
+use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+
+use crate::args::RuntimesArgs;
+use crate::exit;
+use crate::failure::Failure;
+use crate::plan;
+use crate::runtimes::{Kind, Known, RUNTIMES, find_program};
+use crate::settings::Settings;
+
+pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(None, home.as_deref()).ok();
+    let settings = Settings::load(root.as_ref().map(Files::root))?;
+    let mut text = String::new();
+    for known in RUNTIMES {
+        let (can, held) = abilities(known.kind);
+        let found = found(known, &settings);
+        let work: Vec<&str> =
+            Work::ALL.iter().filter(|work| can.require(known.name, **work).is_ok()).map(|work| work.word()).collect();
+        if args.json {
+            text.push_str(&crate::safe::json_line(&json!({
+                "name": known.name,
+                "about": known.about,
+                "found": found.as_ref().ok(),
+                "why": found.as_ref().err(),
+                "install": known.install,
+                "tested": known.tested,
+                "capabilities": can.iter().map(Capability::word).collect::<Vec<_>>(),
+                "features": held.iter().map(Feature::word).collect::<Vec<_>>(),
+                "work": work,
+            })));
+            continue;
+        }
+        let state = found.unwrap_or_else(|why| format!("{why}; {}", known.install));
+        text.push_str(&format!("{:<12} {}\n{:13}{state}\n", known.name, known.about, ""));
+        text.push_str(&format!("{:13}work: {}\n", "", work.join(" · ")));
+    }
+    if !args.json {
+        text.push_str("acp:COMMAND  any agent that speaks the Agent Client Protocol\n");
+    }
+    Ok(exit::printed(&text))
+}
+
+/// Where its program is, or that it is not here.
+fn found(known: &Known, settings: &Settings) -> Result<String, String> {
+    let Some(program) = known.program else { return Ok("built in".to_owned()) };
+    let configured = settings.layers.text(&Settings::named("runtimes", known.name, "command"));
+    let wanted = configured.unwrap_or(program);
+    let path = find_program(wanted).ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
+    let tested = known.tested.map(|version| format!(" (tested with {version})")).unwrap_or_default();
+    Ok(format!("{}{tested}", path.display()))
+}
+
+/// What a runtime can do, and how it can be held.
+pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
+    let nothing = (Capabilities::NONE, Features::NONE);
+    let of = |agent: &dyn Adapter| {
+        (Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])), agent.features())
+    };
+    match kind {
+        Kind::Native => (
+            Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
+            Features::of([
+                Feature::ToolApproval,
+                Feature::HostTools,
+                Feature::Resume,
+                Feature::Fork,
+                Feature::Cancel,
+                Feature::Steering,
+                Feature::ReportsTokens,
+                Feature::ModelChoice,
+            ]),
+        ),
+        Kind::Completion => (Capabilities::of(windlass_runtimes::completion::CAPABILITIES), Features::NONE),
+        Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
+        Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Codex => nothing,
+        Kind::Acp => {
+            let clock = Arc::new(SystemClock::new());
+            Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
+                .map_or(nothing, |agent| of(&agent))
+        }
+    }
+}

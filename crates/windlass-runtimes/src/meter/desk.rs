@@ -1,0 +1,327 @@
+//! The books of one meter between its calls: what ended and is not yet booked, what is still under way, how often the
+//! model failed in a row, and why nothing more is served. Each call reports its end exactly once, also when its
+//! connection is dropped. A connection may be dropped at any moment and an entry in the log must never be left half
+//! way, so connections only write notes, and one clerk who is not dropped books them in their order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use windlass_core::budget::{Estimator, Price, Usage};
+use windlass_core::event::EventKind;
+use windlass_core::provider::{ProviderError, ProviderErrorKind};
+use windlass_core::runtime::Hold;
+use windlass_core::store::StoreError;
+
+use crate::agent::{Ledger, Trip};
+
+/// Models whose way of counting is remembered.
+const MAX_KNOWN: usize = 64;
+/// Paths that are said to be none of ours.
+const MAX_TURNED_AWAY: usize = 8;
+/// Requests in a row that the vendor calls wrong, before nobody believes any more that the next one is better.
+const MAX_WRONG: u32 = 32;
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    state: Mutex<State>,
+    /// Something is to be booked.
+    noted: Notify,
+    /// Something was booked, and what it held is free.
+    pub(super) booked: Notify,
+    /// Nothing more is served.
+    pub(super) stopped: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    notes: VecDeque<Note>,
+    /// The clerk has taken a note and is not done with it.
+    booking: bool,
+    /// No further notes follow.
+    closed: bool,
+    open: usize,
+    usage: Usage,
+    estimators: BTreeMap<String, Estimator>,
+    warned: BTreeSet<String>,
+    turned_away: BTreeSet<String>,
+    failures: u32,
+    answered: bool,
+    trip: Option<Trip>,
+}
+
+/// What the clerk has to do.
+#[derive(Debug)]
+enum Note {
+    /// Book a call.
+    Ended(Ended),
+    /// Say something in the log.
+    Say(EventKind),
+}
+
+/// A call that is over.
+#[derive(Debug)]
+struct Ended {
+    hold: Hold,
+    /// What it took; `None` where nothing was sent or the vendor did not answer.
+    took: Option<Took>,
+    /// How the answer broke off, where the vendor did it.
+    failed: Option<ProviderError>,
+}
+
+#[derive(Debug)]
+struct Took {
+    model: String,
+    usage: Usage,
+    price: Option<Price>,
+    estimated: bool,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An upper bound of the tokens in so many bytes for a model.
+    pub(super) fn tokens(&self, model: &str, bytes: usize) -> u64 {
+        self.lock().estimators.get(model).copied().unwrap_or_default().tokens(bytes)
+    }
+
+    /// Begins a call that holds its part of the account.
+    pub(super) fn open(self: &Arc<Self>, hold: Hold, model: &str, price: Option<Price>, input: u64) -> Call {
+        self.lock().open += 1;
+        Call {
+            desk: self.clone(),
+            hold,
+            model: model.to_owned(),
+            price,
+            input,
+            text: 0,
+            said: 0,
+            usage: None,
+            billed: false,
+            over: false,
+        }
+    }
+
+    /// Whether other calls hold a part of the account.
+    pub(super) fn busy(&self) -> bool {
+        self.lock().open > 0
+    }
+
+    /// Whether everything that ended is booked.
+    pub(super) fn is_up_to_date(&self) -> bool {
+        let state = self.lock();
+        state.notes.is_empty() && !state.booking
+    }
+
+    /// Books what is noted, until it is closed and nothing is left.
+    pub(super) async fn clerk(&self, ledger: Ledger<'_>) -> Result<(), StoreError> {
+        loop {
+            let note = {
+                let mut state = self.lock();
+                let note = state.notes.pop_front();
+                state.booking = note.is_some();
+                if note.is_none() && state.closed {
+                    return Ok(());
+                }
+                note
+            };
+            match note {
+                Some(Note::Ended(ended)) => self.book(ledger, ended).await?,
+                Some(Note::Say(kind)) => {
+                    ledger.outlet.emit(kind).await?;
+                }
+                None => {
+                    self.booked.notify_waiters();
+                    self.noted.notified().await;
+                }
+            }
+        }
+    }
+
+    /// The clerk may go home when everything is booked.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.noted.notify_one();
+    }
+
+    async fn book(&self, ledger: Ledger<'_>, ended: Ended) -> Result<(), StoreError> {
+        let Ended { hold, took, failed } = ended;
+        let booked = match &took {
+            Some(took) => {
+                self.lock().usage.add(took.usage);
+                ledger.account.settle(took.usage, took.price, took.estimated, &took.model).await
+            }
+            None => Ok(()),
+        };
+        self.free(ledger, hold);
+        if let Some(err) = failed {
+            self.failed(&err);
+        }
+        booked
+    }
+
+    fn free(&self, ledger: Ledger<'_>, hold: Hold) {
+        ledger.account.release(hold);
+        let mut state = self.lock();
+        state.open = state.open.saturating_sub(1);
+        drop(state);
+        self.booked.notify_waiters();
+    }
+
+    /// The vendor did not answer, or not to the end. Whether this was once too often.
+    pub(super) fn failed(&self, err: &ProviderError) -> bool {
+        let mut state = self.lock();
+        state.failures = state.failures.saturating_add(1);
+        let (retries, wait) = err.kind.retry();
+        let most = match &err.kind {
+            // Agents ask differently, or for less, after such an answer.
+            ProviderErrorKind::InvalidRequest | ProviderErrorKind::ContextLength | ProviderErrorKind::Refused => {
+                MAX_WRONG
+            }
+            // A model beside the one that works.
+            ProviderErrorKind::ModelNotFound if state.answered => MAX_WRONG,
+            _ => retries,
+        };
+        if state.failures > most {
+            state.trip.get_or_insert_with(|| Trip::Provider(err.clone()));
+            self.stopped.notify_one();
+            return true;
+        }
+        let attempt = state.failures.saturating_add(1);
+        drop(state);
+        if retries > 0 {
+            let ms = wait.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            let (reason, error) = (err.to_string(), err.kind.word().to_owned());
+            self.say(EventKind::Waited { reason, error, ms, attempt });
+        }
+        false
+    }
+
+    /// Why nothing more is served.
+    pub(super) fn trip(&self) -> Option<Trip> {
+        self.lock().trip.clone()
+    }
+
+    /// Nothing more is served. The first reason stands.
+    pub(super) fn stop(&self, trip: Trip) -> Trip {
+        self.stopped.notify_one();
+        self.lock().trip.get_or_insert(trip).clone()
+    }
+
+    /// A new try may ask again.
+    pub(super) fn reopen(&self) {
+        let mut state = self.lock();
+        (state.trip, state.failures, state.closed) = (None, 0, false);
+    }
+
+    /// Says something in the log, soon.
+    pub(super) fn say(&self, kind: EventKind) {
+        self.note(Note::Say(kind));
+    }
+
+    /// True once for each model.
+    pub(super) fn warn_once(&self, model: &str) -> bool {
+        let mut state = self.lock();
+        state.warned.len() < MAX_KNOWN && state.warned.insert(model.to_owned())
+    }
+
+    /// True once for each path, and for the first few only.
+    pub(super) fn turned_away_first(&self, path: &str) -> bool {
+        let mut state = self.lock();
+        state.turned_away.len() < MAX_TURNED_AWAY && state.turned_away.insert(path.to_owned())
+    }
+
+    /// What went through since somebody last asked.
+    pub(super) fn take_usage(&self) -> Usage {
+        std::mem::take(&mut self.lock().usage)
+    }
+
+    fn note(&self, note: Note) {
+        self.lock().notes.push_back(note);
+        self.noted.notify_one();
+    }
+
+    fn learn(&self, model: &str, bytes: usize, reported: u64) {
+        let mut state = self.lock();
+        if state.estimators.len() < MAX_KNOWN || state.estimators.contains_key(model) {
+            state.estimators.entry(model.to_owned()).or_default().correct(bytes, reported);
+        }
+    }
+}
+
+/// A call under way. However it ends, its end is written down once.
+#[derive(Debug)]
+pub(super) struct Call {
+    desk: Arc<Desk>,
+    hold: Hold,
+    model: String,
+    price: Option<Price>,
+    /// The bound of its input.
+    input: u64,
+    /// Bytes of words that were sent.
+    pub(super) text: usize,
+    /// Bytes of words that came back.
+    pub(super) said: usize,
+    /// What the vendor reported so far.
+    pub(super) usage: Option<Usage>,
+    /// It is on its way or was answered, so it counts.
+    pub(super) billed: bool,
+    over: bool,
+}
+
+impl Call {
+    /// How many tokens it may produce.
+    pub(super) fn output(&self) -> u64 {
+        self.hold.output
+    }
+
+    /// The answer is whole, and the report that came with it counts.
+    pub(super) fn complete(&mut self) {
+        if self.over {
+            return;
+        }
+        {
+            let mut state = self.desk.lock();
+            (state.failures, state.answered) = (0, true);
+        }
+        if let Some(usage) = self.usage {
+            self.desk.learn(&self.model, self.text, usage.total_input());
+        }
+        self.end(self.usage.is_some(), None);
+    }
+
+    /// The answer broke off.
+    pub(super) fn broken(&mut self, failed: Option<ProviderError>) {
+        self.end(false, failed);
+    }
+
+    fn end(&mut self, reported: bool, failed: Option<ProviderError>) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        let took = self.billed.then(|| Took {
+            model: std::mem::take(&mut self.model),
+            usage: if reported { self.usage.unwrap_or_default() } else { self.counted() },
+            price: self.price,
+            estimated: !reported,
+        });
+        self.desk.note(Note::Ended(Ended { hold: self.hold, took, failed }));
+    }
+
+    /// Our own count: what the vendor said of the input, where it did, and what came back by its size.
+    fn counted(&self) -> Usage {
+        let reported = self.usage.unwrap_or_default();
+        let output = Estimator::default().tokens(self.said).min(self.hold.output).max(reported.output);
+        let input = if reported.total_input() == 0 { self.input } else { reported.input };
+        Usage { input, output, ..reported }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.end(false, None);
+    }
+}

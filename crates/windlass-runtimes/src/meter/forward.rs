@@ -1,0 +1,482 @@
+//! One request of the agent: looked at, reserved, passed on with the real key, and its answer handed back. The real key
+//! never leaves towards the agent, and what the agent says about keys never leaves towards the vendor.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Body, Incoming};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+};
+use hyper::{Method, Request, Response};
+use windlass_core::budget::{Limit, Price};
+use windlass_core::event::EventKind;
+use windlass_core::provider::{ModelFacts, Provider, ProviderError, ProviderErrorKind};
+use windlass_providers::http::HttpResponse;
+use windlass_providers::models::model_rows;
+use windlass_providers::protocol::Protocol;
+use windlass_providers::{Parcel, WireProvider};
+
+use super::Meter;
+use super::ask::{Ask, words};
+use super::desk::Call;
+use super::dialect::{Dialect, Fault};
+use super::route::{Route, Target, Verb, route};
+use super::tee::{Reply, Tee, read_whole};
+use crate::agent::{Ledger, Trip};
+
+/// The largest request.
+const MAX_REQUEST: usize = 64 << 20;
+/// How long a request may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(120);
+/// How much of an answer that is no stream is read.
+const MAX_WHOLE: usize = 64 << 20;
+/// How much of an error is read.
+const MAX_ERROR: usize = 64 << 10;
+
+/// What the agent may tell the vendor beside the body; the last part may be anything where it ends in a dash.
+const TOLD: &[&str] = &[
+    "accept",
+    "content-type",
+    "user-agent",
+    "anthropic-",
+    "openai-",
+    "idempotency-key",
+    "originator",
+    "session-id",
+    "thread-id",
+    "x-app",
+    "x-claude-code-",
+    "x-client-request-id",
+    "x-codex-",
+    "x-goog-api-client",
+    "x-stainless-",
+];
+/// What the vendor may tell the agent.
+const ANSWERED: &[&str] = &[
+    "content-type",
+    "content-encoding",
+    "cache-control",
+    "request-id",
+    "retry-after",
+    "retry-after-ms",
+    "anthropic-",
+    "openai-",
+    "x-codex-",
+    "x-ratelimit-",
+    "x-request-id",
+    "x-should-retry",
+];
+
+/// The meter at work for one try of a run.
+pub(super) struct Shop<'a> {
+    pub(super) meter: &'a Meter,
+    pub(super) ledger: Ledger<'a>,
+}
+
+type Answered = Response<Reply>;
+
+/// A call that was let through, and what to do with its answer.
+struct Passage<'a> {
+    upstream: &'a WireProvider,
+    dialect: Dialect,
+    protocol: Protocol,
+    /// A stream was asked for.
+    stream: bool,
+    call: Call,
+}
+
+impl<'a> Shop<'a> {
+    /// Answers a request. `last` is set when nothing more is served after it.
+    pub(super) async fn answer(&self, request: Request<Incoming>, last: &AtomicBool) -> Answered {
+        let (head, body) = request.into_parts();
+        let goes = match route(&head.method, &head.uri, &head.headers, &self.meter.key) {
+            Ok(goes) => goes,
+            Err((dialect, fault, words)) => {
+                self.turned_away(&head.method, head.uri.path(), fault);
+                return no(dialect, fault, words);
+            }
+        };
+        match goes {
+            Route::Models { dialect, of } => self.models(dialect, of.as_deref(), &head.headers).await,
+            Route::Call(target) | Route::Count(target) if coded(&head.headers) => {
+                no(target.dialect, Fault::Invalid, "compressed requests are not read here; send it as it is")
+            }
+            Route::Count(target) => match arrived(body, &head.headers).await {
+                Ok(body) => self.count(&target, &head.headers, body).await,
+                Err((fault, words)) => closing(no(target.dialect, fault, words)),
+            },
+            Route::Call(target) => match arrived(body, &head.headers).await {
+                Ok(body) => self.call(&target, &head.headers, body, last).await,
+                Err((fault, words)) => closing(no(target.dialect, fault, words)),
+            },
+        }
+    }
+
+    async fn call(&self, target: &Target, headers: &HeaderMap, body: Bytes, last: &AtomicBool) -> Answered {
+        let dialect = target.dialect;
+        if let Some(trip) = self.meter.desk.trip() {
+            return self.over(dialect, trip, last);
+        }
+        let Some((upstream, protocol)) = self.upstream(dialect) else { return nobody(dialect) };
+        let named = target.named.as_ref().map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
+        let mut ask = match Ask::read(dialect, named, &body) {
+            Ok(ask) => ask,
+            Err(why) => return no(dialect, Fault::Invalid, &why),
+        };
+        let facts = self.meter.facts(upstream, &ask.model);
+        if facts.price.is_none()
+            && let Some(trip) = self.unpriced(&ask.model)
+        {
+            return self.over(dialect, trip, last);
+        }
+        let call = match self.reserve(&mut ask, &body, &facts, upstream).await {
+            Ok(call) => call,
+            Err(trip) => return self.over(dialect, trip, last),
+        };
+        let parcel = parcel(upstream, protocol, target, &mut ask, headers, &body);
+        let mut passage = Passage { upstream, dialect, protocol, stream: ask.stream, call };
+        drop(ask);
+        // From here on it may cost something, also when the agent does not wait for the answer.
+        passage.call.billed = true;
+        match upstream.relay(parcel).await {
+            Ok(response) => self.pass_back(passage, response, last).await,
+            Err(err) => {
+                passage.call.billed = false;
+                drop(passage.call);
+                if err.kind == ProviderErrorKind::InvalidRequest {
+                    // It was not even sent, and would not be next time: a redirect, or another exchange on the cassette.
+                    self.meter.desk.stop(Trip::Provider(err.clone()));
+                }
+                self.after_failure(no(dialect, Fault::Upstream, &err.to_string()), &err, last)
+            }
+        }
+    }
+
+    /// Reserves a call. What ended before is booked first; and while others are under way that may give back some of
+    /// what they hold, it waits for them.
+    async fn reserve(
+        &self,
+        ask: &mut Ask<'_>,
+        body: &Bytes,
+        facts: &ModelFacts,
+        upstream: &WireProvider,
+    ) -> Result<Call, Trip> {
+        let desk = &self.meter.desk;
+        let text = words(body);
+        let window = facts.context_window.unwrap_or(u64::MAX);
+        let bound = if ask.goes_on && facts.context_window.is_some() { window } else { desk.tokens(&ask.model, text) };
+        let input = bound.min(window);
+        let want = ask.max.unwrap_or(facts.max_output).saturating_mul(ask.many);
+        let hold = loop {
+            let mut booked = std::pin::pin!(desk.booked.notified());
+            booked.as_mut().enable();
+            if !desk.is_up_to_date() {
+                booked.await;
+                continue;
+            }
+            // Another call may have been refused meanwhile.
+            if let Some(trip) = desk.trip() {
+                return Err(trip);
+            }
+            match self.ledger.account.hold(input, want, facts.price) {
+                Ok(hold) => break hold,
+                Err(Limit::Tokens | Limit::Cost) if desk.busy() => booked.await,
+                Err(limit) => return Err(Trip::OverBudget(limit)),
+            }
+        };
+        let mut call = desk.open(hold, &ask.model, facts.price, input);
+        call.text = text;
+        // Of a model that nobody knows, nobody knows where it would end.
+        let unsaid = ask.max.is_none() && facts.context_window.is_none();
+        if call.output() < want || unsaid {
+            ask.limit((call.output() / ask.many).max(1), &upstream.vendor().quirks);
+        }
+        Ok(call)
+    }
+
+    async fn pass_back(&self, passage: Passage<'_>, response: HttpResponse, last: &AtomicBool) -> Answered {
+        let Passage { upstream, dialect, protocol, stream, mut call } = passage;
+        let HttpResponse { status, headers, body } = response;
+        let quirks = &upstream.vendor().quirks;
+        if !(200..300).contains(&status) {
+            call.billed = false;
+            drop(call);
+            let text = body.read_up_to(MAX_ERROR).await;
+            let err = upstream.failure(status, &headers, &text);
+            let answer = answer(status, &headers, Reply::whole(upstream.without_keys(text)));
+            return self.after_failure(answer, &err, last);
+        }
+        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // Some servers forget the right type of a stream.
+        let document = kind.contains("json") || kind.contains("html") || !stream;
+        if kind.contains("event-stream") || kind.contains("eventstream") || !document {
+            let binary = kind.contains("amazon");
+            let mut answer = answer(status, &headers, Reply::Stream(Box::new(Tee::new(body, protocol, quirks, call))));
+            if binary {
+                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            }
+            return answer;
+        }
+        let whole = body.read_up_to(MAX_WHOLE).await;
+        read_whole(dialect, quirks, &whole, &mut call);
+        call.complete();
+        answer(status, &headers, Reply::whole(whole))
+    }
+
+    /// Hands back a failure, and notes it. The agent may try again, but not for ever.
+    fn after_failure(&self, answer: Answered, err: &ProviderError, last: &AtomicBool) -> Answered {
+        if !self.meter.desk.failed(err) && self.meter.desk.trip().is_none() {
+            return answer;
+        }
+        last.store(true, Ordering::Relaxed);
+        closing(answer)
+    }
+
+    /// Says that nothing more is served.
+    fn over(&self, dialect: Dialect, trip: Trip, last: &AtomicBool) -> Answered {
+        let words = match self.meter.desk.stop(trip) {
+            Trip::OverBudget(limit) => format!(
+                "windlass: this call would cross the limit of this run ({limit}), so it was not sent; no further model \
+                 call is served. Stop here"
+            ),
+            Trip::Provider(err) => format!("windlass: no further model call is served: {err}"),
+        };
+        last.store(true, Ordering::Relaxed);
+        closing(no(dialect, Fault::OverLimit, &words))
+    }
+
+    /// Says what an agent wanted that is not passed on: each once, and not without end. Probes are none of it.
+    fn turned_away(&self, method: &Method, path: &str, fault: Fault) {
+        let said = matches!(fault, Fault::NotFound | Fault::BadKey) && method != Method::HEAD;
+        let path: String = path.chars().filter(|c| !c.is_control()).take(100).collect();
+        if !said || !self.meter.desk.turned_away_first(&path) {
+            return;
+        }
+        let why = if fault == Fault::BadKey { "with another key" } else { "which is no model call" };
+        let text = format!("the agent asked its model endpoint for `{method} {path}`, {why}; it was not passed on");
+        self.meter.desk.say(EventKind::Warned { code: "not_passed_on".into(), text });
+    }
+
+    /// A model without a known price: said once, and refused where somebody limits the cost in so many words.
+    fn unpriced(&self, model: &str) -> Option<Trip> {
+        if self.meter.cost_is_explicit {
+            let message = format!(
+                "the price of `{model}`, which the agent asked for, is not known, so the cost limit cannot be kept; set \
+                 one under `prices` in the configuration, or limit tokens instead"
+            );
+            return Some(Trip::Provider(ProviderError {
+                kind: ProviderErrorKind::InvalidRequest,
+                message,
+                status: None,
+            }));
+        }
+        if self.meter.desk.warn_once(model) {
+            let text = format!(
+                "the price of `{model}` is not known, so the cost limit does not bind; the token limit does (`prices` in \
+                 the configuration sets one)"
+            );
+            self.meter.desk.say(EventKind::Warned { code: "unknown_price".into(), text });
+        }
+        None
+    }
+
+    /// Who understands a dialect: first those whose own it is.
+    fn upstream(&self, dialect: Dialect) -> Option<(&'a WireProvider, Protocol)> {
+        let found = |own: bool| {
+            self.meter.upstreams.iter().find_map(|upstream| {
+                let (protocol, its_own) = dialect.at(upstream.vendor())?;
+                (its_own == own).then_some((upstream.as_ref(), protocol))
+            })
+        };
+        found(true).or_else(|| found(false))
+    }
+
+    /// How many tokens a request takes: free, and a guess where the vendor does not say.
+    async fn count(&self, target: &Target, headers: &HeaderMap, body: Bytes) -> Answered {
+        let dialect = target.dialect;
+        let Some((upstream, protocol)) = self.upstream(dialect) else { return nobody(dialect) };
+        let named = target.named.as_ref().map(|(model, _)| (model.as_str(), false));
+        let ask = match Ask::read(dialect, named, &body) {
+            Ok(ask) => ask,
+            Err(why) => return no(dialect, Fault::Invalid, &why),
+        };
+        let url = match (&target.named, protocol) {
+            (Some((model, verb)), _) => upstream.url_for(model, verb.word()),
+            (None, Protocol::AnthropicMessages) => {
+                let mut url = upstream.endpoint().join("/v1/messages/count_tokens");
+                url.set_query(target.query);
+                url
+            }
+            (None, _) => {
+                let tokens = self.meter.desk.tokens(&ask.model, words(&body));
+                return json(format!(r#"{{"input_tokens":{tokens}}}"#).into_bytes());
+            }
+        };
+        let parcel = Parcel { url, headers: told(headers), body: Some(body.clone()) };
+        self.free(upstream, dialect, parcel).await
+    }
+
+    async fn models(&self, dialect: Dialect, of: Option<&str>, headers: &HeaderMap) -> Answered {
+        let Some((upstream, _)) = self.upstream(dialect).or_else(|| {
+            let first = self.meter.upstreams.first()?;
+            Some((first.as_ref(), first.vendor().protocol))
+        }) else {
+            return nobody(dialect);
+        };
+        let vendor = upstream.vendor();
+        let same = dialect.at(vendor).is_some();
+        if let Some(list) = vendor.list.filter(|_| same && vendor.protocol != Protocol::OllamaChat) {
+            let tail = of.map_or_else(|| list.to_owned(), |model| format!("{list}/{model}"));
+            let parcel = Parcel { url: upstream.endpoint().join(&tail), headers: told(headers), body: None };
+            return self.free(upstream, dialect, parcel).await;
+        }
+        let rows = model_rows().filter(|row| row.vendor == vendor.id);
+        let names: Vec<_> = rows.map(|row| row.name).filter(|name| of.is_none_or(|model| model == *name)).collect();
+        json(dialect.model_list(&names))
+    }
+
+    /// Passes on what costs nothing.
+    async fn free(&self, upstream: &WireProvider, dialect: Dialect, parcel: Parcel) -> Answered {
+        match upstream.relay(parcel).await {
+            Ok(HttpResponse { status, headers, body }) => {
+                let text = body.read_up_to(MAX_WHOLE).await;
+                answer(status, &headers, Reply::whole(upstream.without_keys(text)))
+            }
+            Err(err) => no(dialect, Fault::Upstream, &err.to_string()),
+        }
+    }
+}
+
+impl Meter {
+    /// What is known of a model, with the prices that somebody set.
+    fn facts(&self, upstream: &WireProvider, model: &str) -> ModelFacts {
+        let facts = upstream.facts(model);
+        let price: Option<Price> = (self.prices)(model).or(facts.price);
+        ModelFacts { price, ..facts }
+    }
+}
+
+/// The request as it leaves: another address, another key, and the rest as the agent said it.
+fn parcel(
+    upstream: &WireProvider,
+    protocol: Protocol,
+    target: &Target,
+    ask: &mut Ask<'_>,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Parcel {
+    let mut told = told(headers);
+    let features: Vec<_> = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok()).collect();
+    let features: Vec<_> = features.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+    ask.report_usage(&upstream.vendor().quirks);
+    ask.hosted(protocol, &features);
+    let model = ask.model.as_str();
+    let url = match (protocol, &target.named) {
+        (Protocol::Gemini, Some((_, Verb::Stream))) => upstream.endpoint().url(model),
+        (Protocol::Gemini, Some((_, verb))) => upstream.url_for(model, verb.word()),
+        (Protocol::BedrockAnthropic, _) if !ask.stream => upstream.url_for(model, "invoke"),
+        (Protocol::VertexAnthropic, _) if !ask.stream => upstream.url_for(model, "rawPredict"),
+        (Protocol::AnthropicMessages, _) => {
+            let mut url = upstream.endpoint().url(model);
+            if let Some(pair) = target.query {
+                let all = url.query().map_or_else(|| pair.to_owned(), |given| format!("{given}&{pair}"));
+                url.set_query(Some(&all));
+            }
+            url
+        }
+        _ if protocol != upstream.vendor().protocol => upstream.endpoint().join("/v1/chat/completions"),
+        _ => upstream.endpoint().url(model),
+    };
+    if protocol == Protocol::BedrockAnthropic {
+        // The host says by its address how it answers.
+        told.remove(ACCEPT);
+        told.remove("anthropic-beta");
+    }
+    let body = ask.body().map_or_else(|| body.clone(), Bytes::from);
+    Parcel { url, headers: told, body: Some(body) }
+}
+
+/// Whether the list names it.
+fn listed(list: &[&str], name: &str) -> bool {
+    list.iter().any(|known| if known.ends_with('-') { name.starts_with(known) } else { name == *known })
+}
+
+/// What the agent tells the vendor: no key, nothing about the connection, and no wish for a compressed answer.
+fn told(headers: &HeaderMap) -> HeaderMap {
+    let mut told: HeaderMap = headers
+        .iter()
+        .filter(|(name, _)| listed(TOLD, name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    told.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    told
+}
+
+/// The answer of the vendor, as far as the agent may see it.
+fn answer(status: u16, headers: &HeaderMap, body: Reply) -> Answered {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_GATEWAY);
+    let seen = headers.iter().filter(|(name, _)| listed(ANSWERED, name.as_str()));
+    seen.for_each(|(name, value)| {
+        answer.headers_mut().append(name, value.clone());
+    });
+    answer
+}
+
+fn json(body: Vec<u8>) -> Answered {
+    let mut answer = Response::new(Reply::whole(body));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+fn no(dialect: Dialect, fault: Fault, words: &str) -> Answered {
+    let (status, body) = dialect.fault(fault, words);
+    let mut answer = json(body);
+    *answer.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_REQUEST);
+    answer
+}
+
+fn nobody(dialect: Dialect) -> Answered {
+    let words = format!(
+        "windlass: the agent speaks {}, and no model of this run understands it; choose {}",
+        dialect.name(),
+        dialect.models()
+    );
+    no(dialect, Fault::NotFound, &words)
+}
+
+/// The connection ends behind this answer.
+fn closing(mut answer: Answered) -> Answered {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+fn coded(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
+}
+
+/// The whole body of a request.
+async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Fault, &'static str)> {
+    const TOO_LARGE: (Fault, &str) = (Fault::TooLarge, "the request is larger than 64 MiB, which is not passed on");
+    let said = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if said.is_some_and(|bytes| bytes > MAX_REQUEST) {
+        return Err(TOO_LARGE);
+    }
+    let all = async {
+        let mut all = BytesMut::with_capacity(said.unwrap_or(0).min(1 << 20));
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let frame = frame.map_err(|_| (Fault::Invalid, "the request broke off"))?;
+            let Ok(piece) = frame.into_data() else { continue };
+            if all.len() + piece.len() > MAX_REQUEST {
+                return Err(TOO_LARGE);
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.freeze())
+    };
+    tokio::time::timeout(ARRIVAL, all).await.unwrap_or(Err((Fault::Late, "the request did not arrive in time")))
+}

@@ -1,0 +1,440 @@
+//! Everything around a meter, made small: a place whose connections are pipes, books with a budget, a vendor on
+//! loopback that says what it is told and remembers what it heard, and an agent that speaks plain HTTP.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use windlass_core::ask::{Answer as PersonsAnswer, Ask};
+use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
+use windlass_core::context::Facts;
+use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
+use windlass_core::event::EventKind;
+use windlass_core::history::Entry;
+use windlass_core::runtime::{Account, Hold, Outlet};
+use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_core::workspace::{FileError, ProcessError};
+use windlass_core::{BoxFuture, CancellationToken};
+use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
+
+use super::super::Meter;
+use crate::agent::{Endpoint as _, Ledger, Trip};
+
+/// A place with nothing but a door.
+pub(super) struct Place {
+    door: mpsc::UnboundedSender<DuplexStream>,
+    queue: tokio::sync::Mutex<mpsc::UnboundedReceiver<DuplexStream>>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let (door, queue) = mpsc::unbounded_channel();
+        Self { door, queue: tokio::sync::Mutex::new(queue) }
+    }
+
+    /// A connection of the agent.
+    pub(super) fn connect(&self) -> DuplexStream {
+        let (agent, ours) = tokio::io::duplex(1 << 20);
+        self.door.send(ours).unwrap();
+        agent
+    }
+}
+
+impl Enclosure for Place {
+    fn home(&self) -> &Path {
+        Path::new("/home")
+    }
+    fn put(&self, _: &str, _: &[u8]) -> Result<(), FileError> {
+        unreachable!("a meter writes nothing")
+    }
+    fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
+        unreachable!("a meter reads nothing")
+    }
+    fn endpoint(&self) -> Option<u16> {
+        Some(1)
+    }
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
+        Box::pin(async {
+            let wire = self.queue.lock().await.recv().await;
+            wire.map(|wire| Box::new(wire) as Box<dyn Wire>).ok_or_else(|| io::Error::other("closed"))
+        })
+    }
+    fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+        unreachable!("a meter starts nothing")
+    }
+    fn take_refused(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What was booked for a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Booked {
+    pub(super) model: String,
+    pub(super) usage: Usage,
+    pub(super) price: Option<Price>,
+    pub(super) estimated: bool,
+}
+
+/// Account and log.
+pub(super) struct Books {
+    budget: Budget,
+    spent: Mutex<Spent>,
+    held: Mutex<Vec<(u64, Spent)>>,
+    next: AtomicU64,
+    pub(super) booked: Mutex<Vec<Booked>>,
+    pub(super) events: Mutex<Vec<EventKind>>,
+    pub(super) changed: Notify,
+    /// The disk is full.
+    pub(super) full: AtomicBool,
+}
+
+impl Books {
+    fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            spent: Mutex::default(),
+            held: Mutex::default(),
+            next: AtomicU64::new(1),
+            booked: Mutex::default(),
+            events: Mutex::default(),
+            changed: Notify::new(),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// What is held at this moment.
+    pub(super) fn holds(&self) -> usize {
+        self.held.lock().unwrap().len()
+    }
+}
+
+impl Account for Books {
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn spent(&self) -> Spent {
+        *self.spent.lock().unwrap()
+    }
+    fn exceeded(&self) -> Option<Limit> {
+        self.budget.exceeded(&self.spent(), Duration::ZERO)
+    }
+    fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit> {
+        self.budget.admit(&self.spent(), input, want, price)
+    }
+    fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit> {
+        let mut held = self.held.lock().unwrap();
+        let mut spent = self.spent();
+        held.iter().for_each(|(_, one)| spent.add(one));
+        if let Some(limit) = self.budget.exceeded(&spent, Duration::ZERO) {
+            return Err(limit);
+        }
+        let output = self.budget.admit(&spent, input, want, price)?;
+        let mut one = Spent { steps: 1, ..Spent::default() };
+        one.settle(Usage { input, output, ..Usage::default() }, price, false);
+        let id = self.next.fetch_add(1, Ordering::SeqCst);
+        held.push((id, one));
+        Ok(Hold { id, output })
+    }
+    fn release(&self, hold: Hold) {
+        let mut held = self.held.lock().unwrap();
+        let before = held.len();
+        held.retain(|(id, _)| *id != hold.id);
+        assert_eq!(held.len() + 1, before, "a hold is given up exactly once");
+    }
+    fn settle<'a>(
+        &'a self,
+        usage: Usage,
+        price: Option<Price>,
+        estimated: bool,
+        model: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await; // a log takes its time
+            if self.full.load(Ordering::SeqCst) {
+                return Err(StoreError::new(StoreErrorKind::Full, "the disk is full"));
+            }
+            {
+                let mut spent = self.spent.lock().unwrap();
+                spent.settle(usage, price, estimated);
+                spent.steps += 1;
+            }
+            self.booked.lock().unwrap().push(Booked { model: model.to_owned(), usage, price, estimated });
+            self.changed.notify_waiters();
+            Ok(())
+        })
+    }
+}
+
+impl Outlet for Books {
+    fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.events.lock().unwrap().push(kind);
+            Ok(1)
+        })
+    }
+    fn show(&self, _: EventKind) {}
+    fn watched(&self) -> bool {
+        false
+    }
+    fn ask(&self, _: Ask) -> BoxFuture<'_, Result<PersonsAnswer, StoreError>> {
+        Box::pin(std::future::ready(Ok(PersonsAnswer::Nobody)))
+    }
+    fn history(&self) -> Arc<Vec<Entry>> {
+        Arc::default()
+    }
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+}
+
+/// One thing the vendor does.
+#[derive(Debug, Clone)]
+pub(super) enum Act {
+    /// Says this.
+    Say(Vec<u8>),
+    /// Waits until it is told to go on.
+    Wait,
+    /// Waits until nobody listens any more.
+    Hang,
+}
+
+/// A vendor.
+pub(super) struct Vendor {
+    pub(super) url: String,
+    pub(super) heard: Arc<Mutex<Vec<String>>>,
+    /// Lets it go on.
+    pub(super) go_on: Arc<Notify>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Vendor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Vendor {
+    /// Says for each request, by its number and text, what to do.
+    pub(super) async fn new(script: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (heard, go_on) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Notify::new()));
+        let (log, turn, script) = (heard.clone(), go_on.clone(), Arc::new(script));
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (log, turn, script) = (log.clone(), turn.clone(), script.clone());
+                tokio::spawn(async move {
+                    // Whoever hangs up ends it.
+                    let _ = vend(stream, &log, &turn, script.as_ref()).await;
+                });
+            }
+        });
+        Self { url, heard, go_on, task }
+    }
+
+    /// The same answer to everything.
+    pub(super) async fn saying(answer: Vec<u8>) -> Self {
+        Self::new(move |_, _| vec![Act::Say(answer.clone())]).await
+    }
+
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+async fn vend(
+    mut stream: TcpStream,
+    log: &Mutex<Vec<String>>,
+    turn: &Notify,
+    script: &impl Fn(usize, &str) -> Vec<Act>,
+) -> io::Result<()> {
+    while let Some(request) = read_request(&mut stream).await {
+        let number = {
+            let mut log = log.lock().unwrap();
+            log.push(request.clone());
+            log.len() - 1
+        };
+        for act in script(number, &request) {
+            match act {
+                Act::Say(bytes) => {
+                    stream.write_all(&bytes).await?;
+                    tokio::task::yield_now().await;
+                }
+                Act::Wait => turn.notified().await,
+                Act::Hang => {
+                    stream.read_u8().await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let (mut all, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
+    loop {
+        if let Some(head) = all.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4) {
+            let text = String::from_utf8_lossy(&all[..head]).to_ascii_lowercase();
+            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+            if all.len() >= head + length.unwrap_or(0) {
+                return Some(String::from_utf8_lossy(&all).into_owned());
+            }
+        }
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => all.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+/// An answer of a vendor with its length.
+pub(super) fn whole(status: u16, kind: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+/// An answer as events, in one piece.
+pub(super) fn events(body: impl AsRef<[u8]>) -> Vec<u8> {
+    whole(200, "text/event-stream", body)
+}
+
+/// What the agent read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) head: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// A meter in its surroundings.
+pub(super) struct Lab {
+    pub(super) meter: Meter,
+    pub(super) place: Place,
+    pub(super) books: Books,
+}
+
+impl Lab {
+    pub(super) fn new(upstreams: Vec<WireProvider>, budget: Budget) -> Self {
+        Self::priced(upstreams, budget, None, false)
+    }
+
+    pub(super) fn priced(
+        upstreams: Vec<WireProvider>,
+        budget: Budget,
+        price: Option<Price>,
+        cost_is_explicit: bool,
+    ) -> Self {
+        let upstreams = upstreams.into_iter().map(Arc::new).collect();
+        let meter = Meter::new(upstreams, Arc::new(move |_| price), cost_is_explicit).unwrap();
+        Self { meter, place: Place::new(), books: Books::new(budget) }
+    }
+
+    /// Serves while the agent does something.
+    pub(super) async fn during<T>(&self, agent: impl Future<Output = T>) -> (T, Option<Trip>) {
+        let (said, served) = self.served(agent).await;
+        (said, served.unwrap())
+    }
+
+    /// The same, where the log may fail.
+    pub(super) async fn served<T>(&self, agent: impl Future<Output = T>) -> (T, Result<Option<Trip>, StoreError>) {
+        let done = CancellationToken::new();
+        let ledger = Ledger { account: &self.books, outlet: &self.books };
+        let working = async {
+            let said = agent.await;
+            done.cancel();
+            said
+        };
+        let (said, served) = tokio::join!(working, self.meter.serve(&self.place, ledger, &done));
+        assert_eq!(self.books.holds(), 0, "nothing is held when nobody is served");
+        (said, served)
+    }
+
+    /// A request with the key of the run, as text.
+    pub(super) fn post(&self, path: &str, body: &str) -> String {
+        let (key, length) = (self.meter.key(), body.len());
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1:1\r\nx-api-key: {key}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    }
+
+    /// Sends and reads to the end.
+    pub(super) async fn ask(&self, request: &str) -> Answer {
+        let mut wire = self.place.connect();
+        wire.write_all(request.as_bytes()).await.unwrap();
+        let mut all = Vec::new();
+        // What is cut is an answer, too.
+        let _ = wire.read_to_end(&mut all).await;
+        parse(&all)
+    }
+
+    /// One call from its beginning to the end of serving.
+    pub(super) async fn call(&self, path: &str, body: &str) -> (Answer, Option<Trip>) {
+        self.during(self.ask(&self.post(path, body))).await
+    }
+
+    pub(super) fn booked(&self) -> Vec<Booked> {
+        self.books.booked.lock().unwrap().clone()
+    }
+}
+
+fn parse(all: &[u8]) -> Answer {
+    let at = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_else(|| {
+        panic!("no answer: {:?}", String::from_utf8_lossy(all));
+    });
+    let head = String::from_utf8_lossy(&all[..at]).into_owned();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let rest = &all[at + 4..];
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    Answer { status, head, body: if chunked { unchunked(rest) } else { rest.to_vec() } }
+}
+
+fn unchunked(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
+        let size = usize::from_str_radix(std::str::from_utf8(&rest[..at]).unwrap(), 16).unwrap();
+        if size == 0 || rest.len() < at + 2 + size + 2 {
+            break;
+        }
+        body.extend_from_slice(&rest[at + 2..at + 2 + size]);
+        rest = &rest[at + 2 + size + 2..];
+    }
+    body
+}
+
+/// The key that no agent may see.
+pub(super) const REAL_KEY: &str = "sk-the-real-one-0123456789";
+
+pub(super) fn http() -> Http {
+    Http::new(&HttpOptions::default()).unwrap()
+}
+
+/// A vendor's provider at another address.
+pub(super) fn upstream(id: &str, url: &str) -> WireProvider {
+    upstream_with(id, url, http())
+}
+
+pub(super) fn upstream_with(id: &str, url: &str, http: Http) -> WireProvider {
+    let options = ProviderOptions {
+        base_url: Some(url.to_owned()),
+        key: Some(REAL_KEY.to_owned().into()),
+        settings: [("project".to_owned(), "p".to_owned())].into(),
+        ..ProviderOptions::new(http)
+    };
+    WireProvider::new(*vendor(id).unwrap(), options).unwrap()
+}

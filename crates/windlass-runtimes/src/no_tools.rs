@@ -1,0 +1,50 @@
+//! A try without tools: the model is offered none, and a call it makes all the same is refused and logged like any other.
+
+use windlass_core::BoxFuture;
+use windlass_core::message::ErrorCategory;
+use windlass_core::runtime::Job;
+use windlass_core::store::StoreError;
+use windlass_core::tool::{ToolSet, Toolbox};
+use windlass_core::turn::{Planned, Settled};
+
+/// The toolbox of a job, with nothing in it.
+pub(crate) struct NoTools<'a> {
+    real: &'a dyn Toolbox,
+    none: ToolSet,
+}
+
+impl<'a> NoTools<'a> {
+    pub(crate) fn over(real: &'a dyn Toolbox) -> Self {
+        Self { real, none: ToolSet::default() }
+    }
+
+    /// The same job for a runtime that gets no tools.
+    pub(crate) fn job<'b>(&'b self, job: &Job<'b>) -> Job<'b> {
+        Job {
+            prompt: job.prompt,
+            iteration: job.iteration,
+            pending: job.pending.clone(),
+            foreign_session: job.foreign_session.clone(),
+            outlet: job.outlet,
+            toolbox: self,
+            account: job.account,
+            files: job.files,
+            processes: job.processes,
+            cancel: job.cancel.clone(),
+        }
+    }
+}
+
+impl Toolbox for NoTools<'_> {
+    fn tools(&self) -> &ToolSet {
+        &self.none
+    }
+
+    fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        let refuse = |planned: Planned| {
+            let text = "there are no tools here; answer in words or in the form that was asked for".to_owned();
+            Planned { refuse: Some((ErrorCategory::UnknownTool, text)), ..planned }
+        };
+        self.real.call(calls.into_iter().map(refuse).collect())
+    }
+}

@@ -1,0 +1,267 @@
+//! The patch runtime: any model that can answer in a schema proposes a patch, and the engine applies it.
+//!
+//! The model has no tools. It is shown files, answers with a proposal, and everything after that is ours: the proposal
+//! is checked against rules and files, applied through our own tool so that gate, floor and log see it, and the tests it
+//! names are run if they are permitted. What does not work goes back to the model, a bounded number of times.
+
+mod check;
+mod proposal;
+
+use std::sync::Arc;
+
+use serde_json::json;
+use windlass_core::BoxFuture;
+use windlass_core::event::EventKind;
+use windlass_core::id::CallId;
+use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
+use windlass_core::outcome::FailReason;
+use windlass_core::runtime::{Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop};
+use windlass_core::store::StoreError;
+use windlass_core::turn::Planned;
+use windlass_core::workspace::Terms;
+
+pub use self::proposal::{Operation, Proposal, ProposedFile, schema};
+
+use self::check::{Checked, check};
+use crate::no_tools::NoTools;
+use crate::shown_files::{asked_for, overview};
+
+/// How often what does not work goes back to the model.
+const MAX_ROUNDS: u32 = 3;
+/// How often it may ask for files before it proposes.
+const MAX_READS: u32 = 6;
+/// Bytes of a failing test's output that go back.
+const MAX_OUTPUT: usize = 8_000;
+/// Seconds for one test.
+const TEST_SECONDS: u64 = 600;
+
+/// The tools of ours that it uses in the model's place.
+const APPLY: &str = "apply_patch";
+const SHELL: &str = "bash";
+
+/// What it can do at most; the first three the runtime inside must be able to.
+pub const CAPABILITIES: [Capability; 4] =
+    [Capability::TextCompletion, Capability::StreamingText, Capability::StructuredOutput, Capability::ApplyPatch];
+
+const FORM: &str = "\
+You have no tools here. You propose a change, and it is checked, applied and tested for you. Answer with one JSON \
+object and nothing around it:
+{\"summary\": what the change does,
+ \"files\": [{\"path\", \"operation\": \"create\", \"update\", \"delete\" or \"move\", \"to\": the new path of a move or null, \"patch\"}],
+ \"tests\": [commands that show that it works], \"risks\": [what may go wrong],
+ \"read\": [files you must see first, as \"path\" or \"path:first-last\"]}
+With \"read\" nothing is changed: you are shown the files and answer again. Otherwise leave it empty.
+A \"patch\" is about its own file only, in one of these forms: a unified diff; search/replace blocks (<<<<<<< SEARCH, the \
+old lines, =======, the new lines, >>>>>>> REPLACE; an empty SEARCH makes a new file); or *** Begin Patch. Old lines \
+must be exactly those of the file and must occur once: give enough of them. Modes, links and binary files cannot be \
+patched. To delete or only move a file, leave its patch empty.";
+
+/// Any runtime that answers in [`schema`], as a coder.
+pub struct PatchProposal {
+    /// Who proposes. It must have been told to answer in [`schema`].
+    pub inner: Arc<dyn Runtime>,
+}
+
+impl Runtime for PatchProposal {
+    fn name(&self) -> &str {
+        "patch"
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.inner.model()
+    }
+
+    fn loses_from(&self, model: &str) -> Vec<String> {
+        self.inner.loses_from(model)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let inner = self.inner.capabilities();
+        Capabilities::of(CAPABILITIES.into_iter().filter(|one| *one == Capability::ApplyPatch || inner.has(*one)))
+    }
+
+    fn terms(&self, terms: &mut Terms) {
+        self.inner.terms(terms);
+    }
+
+    fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
+        Box::pin(async move { Course { inner: self.inner.as_ref(), job: &job, proposal: 0, calls: 0 }.drive().await })
+    }
+
+    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
+        self.inner.compact(job)
+    }
+}
+
+/// One try.
+struct Course<'a> {
+    inner: &'a dyn Runtime,
+    job: &'a Job<'a>,
+    /// The event of the proposal that is at hand.
+    proposal: u64,
+    /// Calls made in the model's place.
+    calls: u32,
+}
+
+/// What became of a proposal.
+enum Tried {
+    /// It is in the files, and nothing that was run speaks against it.
+    Good,
+    /// This goes back; the patch may be in the files all the same.
+    Back { text: String, applied: bool },
+}
+
+impl Course<'_> {
+    async fn drive(&mut self) -> Result<Stop, RuntimeError> {
+        let none = NoTools::over(self.job.toolbox);
+        self.brief().await?;
+        let (mut rounds, mut reads) = (0, 0);
+        loop {
+            if self.job.cancel.is_cancelled() {
+                return Ok(Stop::Cancelled);
+            }
+            let output = match self.inner.run(none.job(self.job)).await? {
+                Stop::Answered { output } => output,
+                Stop::Done => {
+                    let detail =
+                        "the runtime inside does not answer in a schema, so it cannot propose a patch".to_owned();
+                    return Ok(Stop::Failed { reason: FailReason::StructuredOutput, detail });
+                }
+                stop => return Ok(stop),
+            };
+            let tried = match Proposal::read(&output) {
+                Ok(proposal) if !proposal.read.is_empty() && reads < MAX_READS => {
+                    reads += 1;
+                    let shown = asked_for(self.job.files, &proposal.read).await;
+                    self.say(format!("Here is what you asked for.\n{shown}")).await?;
+                    continue;
+                }
+                Ok(proposal) if !proposal.read.is_empty() => {
+                    let text = format!(
+                        "Files were shown {MAX_READS} times; propose the change with what you know, without `read`."
+                    );
+                    Tried::Back { text, applied: false }
+                }
+                Ok(proposal) => self.attempt(&proposal).await?,
+                Err(text) => Tried::Back { text, applied: false },
+            };
+            match tried {
+                Tried::Good => return Ok(Stop::Answered { output }),
+                Tried::Back { text, .. } if rounds < MAX_ROUNDS => {
+                    rounds += 1;
+                    self.say(text).await?;
+                }
+                // The files are judged by the validators, not by what the model wanted to be judged by.
+                Tried::Back { text, applied: true } => {
+                    let text = format!("after {} proposals the tests it names still fail: {text}", rounds + 1);
+                    self.warn("proposed_tests_failed", text).await?;
+                    return Ok(Stop::Answered { output });
+                }
+                Tried::Back { text, applied: false } => {
+                    let detail = format!("after {} proposals none could be applied: {text}", rounds + 1);
+                    return Ok(Stop::Failed { reason: FailReason::NoChanges, detail });
+                }
+            }
+        }
+    }
+
+    /// What the model needs to know, since it cannot look.
+    async fn brief(&self) -> Result<(), StoreError> {
+        if self.job.iteration > 1 || !self.job.pending.is_empty() {
+            return self
+                .say(
+                    "Answer in the same form again, as one whole proposal against the files as they are now."
+                        .to_owned(),
+                )
+                .await;
+        }
+        let shown = overview(self.job.files, &self.job.prompt.text(), &self.job.cancel).await;
+        self.say(format!("{FORM}\n\n{shown}")).await
+    }
+
+    async fn attempt(&mut self, proposal: &Proposal) -> Result<Tried, StoreError> {
+        let (summary, files) =
+            (proposal.summary.clone(), proposal.files.iter().map(|file| file.path.clone()).collect());
+        self.proposal = self.job.outlet.emit(EventKind::PatchProposed { summary, files }).await?;
+        if proposal.files.is_empty() {
+            self.job.outlet.emit(EventKind::PatchChecked { problems: Vec::new() }).await?;
+            return self.test(proposal).await;
+        }
+        let (tree, asked) = (Arc::clone(self.job.files), proposal.clone());
+        let checked = tokio::task::spawn_blocking(move || check(tree.as_ref(), &asked)).await;
+        let checked = checked.unwrap_or_else(|err| Err(vec![format!("the check fell over: {err}")]));
+        let problems = checked.as_ref().err().cloned().unwrap_or_default();
+        self.job.outlet.emit(EventKind::PatchChecked { problems }).await?;
+        match checked {
+            Ok(checked) => self.apply(proposal, checked).await,
+            Err(problems) => Ok(Tried::Back { text: refused(&problems.join("\n- ")), applied: false }),
+        }
+    }
+
+    async fn apply(&mut self, proposal: &Proposal, checked: Checked) -> Result<Tried, StoreError> {
+        let result = self.call(APPLY, json!({ "patch": checked.patch })).await?;
+        if result.error.is_some() {
+            return Ok(Tried::Back { text: refused(&result.text), applied: false });
+        }
+        self.job.outlet.emit(EventKind::PatchApplied { files: checked.files }).await?;
+        self.test(proposal).await
+    }
+
+    /// Runs the tests a proposal names, as far as they may run.
+    async fn test(&mut self, proposal: &Proposal) -> Result<Tried, StoreError> {
+        let mut failed = Vec::new();
+        for command in proposal.tests.iter().filter(|command| !command.trim().is_empty()) {
+            if self.job.cancel.is_cancelled() {
+                break;
+            }
+            let result = self.call(SHELL, json!({ "command": command, "timeout_s": TEST_SECONDS })).await?;
+            match result.error {
+                None => {}
+                Some(ErrorCategory::Blocked | ErrorCategory::Denied | ErrorCategory::UnknownTool) => {
+                    let text = format!("the test `{command}` was not run: {}", result.text);
+                    self.warn("proposed_test_not_run", text).await?;
+                }
+                Some(_) => failed.push(format!("`{command}`:\n{}", ending(&result.text))),
+            }
+        }
+        if failed.is_empty() {
+            return Ok(Tried::Good);
+        }
+        let text = format!(
+            "The patch is in the files now, and these tests fail. Propose what is to change further, against the files as they are now; do not repeat what is done.\n\n{}",
+            failed.join("\n\n")
+        );
+        Ok(Tried::Back { text, applied: true })
+    }
+
+    /// One call of our own tools, judged and logged like a model's.
+    async fn call(&mut self, tool: &str, args: serde_json::Value) -> Result<ToolResult, StoreError> {
+        self.calls += 1;
+        let id = CallId(format!("proposal-{}-{}", self.proposal, self.calls));
+        let call = ToolCall { id, name: tool.to_owned(), args, malformed: None };
+        let settled = self.job.toolbox.call(vec![Planned { call: call.clone(), refuse: None }]).await?;
+        let missing = || ToolResult::failed(&call, ErrorCategory::Exception, "the call has no result");
+        Ok(settled.into_iter().next().map_or_else(missing, |settled| settled.result))
+    }
+
+    async fn say(&self, text: String) -> Result<(), StoreError> {
+        self.job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
+        Ok(())
+    }
+
+    async fn warn(&self, code: &str, text: String) -> Result<(), StoreError> {
+        self.job.outlet.emit(EventKind::Warned { code: code.to_owned(), text }).await?;
+        Ok(())
+    }
+}
+
+fn refused(why: &str) -> String {
+    format!(
+        "The proposal was not applied; nothing was written:\n- {why}\n\nPropose the whole change again, with this put right."
+    )
+}
+
+/// The end of an output, where the failure usually is.
+fn ending(text: &str) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(MAX_OUTPUT))..]
+}

@@ -1,0 +1,432 @@
+//! Claude Code as it was recorded, and as it never should be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_core::runtime::Stop;
+use windlass_runtimes::agent::{Metering, WantedOutput};
+use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+
+use crate::script::{Step, recording};
+use crate::stage::{Quiet, Stage};
+
+const APPROVALS: &str = include_str!("../fixtures/claude-approvals.jsonl");
+const INTERRUPT: &str = include_str!("../fixtures/claude-interrupt.jsonl");
+const API_500: &str = include_str!("../fixtures/claude-api-500.jsonl");
+const MAX_TURNS: &str = include_str!("../fixtures/claude-max-turns.jsonl");
+const JSON_SCHEMA: &str = include_str!("../fixtures/claude-json-schema.jsonl");
+const DENIED: &str = include_str!("../fixtures/claude-denied.jsonl");
+const PARTIAL: &str = include_str!("../fixtures/claude-partial.jsonl");
+
+/// What every conversation begins with.
+const HELLO: &str = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
+{"dir":"<","msg":{"type":"control_response","response":{"subtype":"success","request_id":"windlass-1","response":{}}}}
+{"dir":">","msg":{"type":"user"}}
+{"dir":"<","msg":{"type":"system","subtype":"init","session_id":"s1","model":"m"}}
+"#;
+const DONE: &str = r#"{"dir":"<","msg":{"type":"result","subtype":"success","is_error":false,"result":"Done.","usage":{"input_tokens":5,"output_tokens":2}}}"#;
+
+async fn run(stage: &Stage) -> Stop {
+    let adapter = ClaudeCode::new(ClaudeOptions { model: Some("m".into()), ..ClaudeOptions::default() }).unwrap();
+    let stop = stage.run(adapter, "SHELL:echo hi > out.txt").await;
+    let heard = stage.heard();
+    assert_eq!(heard.faults, Vec::<String>::new());
+    // Exactly one answer to each request.
+    let mut answered: Vec<&str> =
+        heard.lines.iter().filter_map(|line| line["response"]["request_id"].as_str()).collect();
+    let all = answered.len();
+    answered.sort_unstable();
+    answered.dedup();
+    assert_eq!(answered.len(), all, "{:?}", heard.lines);
+    stop
+}
+
+/// Plays a recording and compares what became of it, deltas left out.
+#[track_caller]
+fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
+    let mut stage = Stage::scripted(vec![(recording(text), exit)]);
+    change(&mut stage);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stop = runtime.block_on(run(&stage));
+    assert_eq!(format!("{stop:?}"), expect.0);
+    let lines: Vec<String> = stage.lines().into_iter().filter(|line| !line.starts_with("delta ")).collect();
+    assert_eq!(lines, expect.1, "{lines:#?}");
+}
+
+#[test]
+fn calls_are_judged_once_and_our_tools_answer_in_the_pipe() {
+    let began = "began claude-code:3e581522-b2f8-4804-8e8e-b2bb2ffc70c8";
+    check(
+        APPROVALS,
+        0,
+        |_| {},
+        (
+            "Done",
+            &[
+                began,
+                r#"said <toolu_fake0002 Bash {"command":"echo hi > out.txt && cat out.txt","description":"run it"}>"#,
+                r#"judged toolu_fake0002 as Execute bash {"command":"echo hi > out.txt && cat out.txt"}"#,
+                "reported toolu_fake0002 Bash: hi",
+                r#"said <toolu_fake0004 Bash {"command":"echo forbidden > /workspace/f.txt","description":"run it"}>"#,
+                r#"judged toolu_fake0004 as Execute bash {"command":"echo forbidden > /workspace/f.txt"}"#,
+                r#"said <toolu_fake0006 lookup {"key":"k1"}>"#,
+                r#"ran toolu_fake0006 lookup {"key":"k1"}"#,
+                "said Done. The fake model says hello.",
+                "spent 4800+4000+0 in, 120 out by claude-sonnet-4-5",
+            ],
+        ),
+    );
+}
+
+#[test]
+fn what_ran_without_asking_is_noted() {
+    check(
+        PARTIAL,
+        0,
+        |_| {},
+        (
+            "Done",
+            &[
+                "began claude-code:3165c509-f66f-41c8-bf1a-39be6d81d000",
+                r#"said <toolu_fake0055 Bash {"command":"echo hi > out.txt && cat out.txt","description":"run it"}>"#,
+                "observed toolu_fake0055 Bash",
+                "reported toolu_fake0055 Bash: hi",
+                "said Done. The fake model says hello.",
+                "spent 2400+2000+0 in, 60 out by claude-sonnet-4-5",
+            ],
+        ),
+    );
+    // What was refused by the program itself did not run.
+    check(
+        DENIED,
+        0,
+        |_| {},
+        (
+            "Done",
+            &[
+                "began claude-code:479ec4b6-5cbf-415e-ac06-812cba84b3ad",
+                r#"said <toolu_fake0017 Bash {"command":"touch denied.txt","description":"run it"}>"#,
+                "reported toolu_fake0017 Bash: Error [exception]: touch in '/workspace/denied.txt' needs approval. The path is \
+             inside the working directories for this session ('/workspace'), and Claude Code asks before a shell \
+             command creates, changes or removes files there.",
+                "said Done. The fake model says hello.",
+                "spent 2400+2000+0 in, 60 out by claude-sonnet-4-5",
+            ],
+        ),
+    );
+}
+
+#[test]
+fn a_cancel_is_told_to_the_program() {
+    check(
+        INTERRUPT,
+        1,
+        |stage| stage.cancel_at = Some("eight"),
+        (
+            "Cancelled",
+            &[
+                "began claude-code:3e581522-b2f8-4804-8e8e-b2bb2ffc70c8",
+                "said one two three four five six seven eight ",
+            ],
+        ),
+    );
+}
+
+#[test]
+fn errors_of_its_model_and_its_own_limits_are_told_apart() {
+    let provider = "Provider(ProviderError { kind: Unavailable { retry_after: None }, message: \"API Error: 500 fake 500. \
+        This is a server-side issue, usually temporary — try again in a moment. If it persists, check your inference \
+        gateway (127.0.0.1:8791).\", status: Some(500) })";
+    check(API_500, 1, |_| {}, (provider, &["began claude-code:46c5e883-1a17-4d1c-a830-bf1f9db88f0e"]));
+    let limit = "Failed { reason: Runtime, detail: \"claude-code stopped at a limit of its own: Reached maximum number of \
+        turns (1)\" }";
+    check(
+        MAX_TURNS,
+        1,
+        |_| {},
+        (
+            limit,
+            &[
+                "began claude-code:e7ba380f-5c7a-462f-8e03-cb61d34ef3d5",
+                r#"said <toolu_fake0013 Bash {"command":"echo one","description":"run it"}>"#,
+                "observed toolu_fake0013 Bash",
+                "reported toolu_fake0013 Bash: one",
+                "spent 1200+1000+0 in, 30 out by claude-sonnet-4-5",
+            ],
+        ),
+    );
+}
+
+fn wants_answer(stage: &mut Stage) {
+    let check = |value: &Value| if value["answer"].is_i64() { Ok(()) } else { Err("no answer in it".to_owned()) };
+    stage.output = Some(WantedOutput { schema: json!({"type": "object"}), check: Arc::new(check) });
+}
+
+#[test]
+fn an_answer_in_a_schema_is_taken_from_its_place() {
+    check(
+        JSON_SCHEMA,
+        0,
+        wants_answer,
+        (
+            "Answered { output: Object {\"answer\": Number(42)} }",
+            &[
+                "began claude-code:532f8606-2376-449c-bf76-24d1774269bd",
+                r#"said <toolu_fake0011 StructuredOutput {"answer":42}>"#,
+                "observed toolu_fake0011 StructuredOutput",
+                "reported toolu_fake0011 StructuredOutput: Structured output provided successfully",
+                "spent 1200+1000+0 in, 30 out by claude-sonnet-4-5",
+            ],
+        ),
+    );
+}
+
+#[test]
+fn silence_and_a_crash_are_no_success() {
+    let broken = |how: &str| format!("Failed {{ reason: Runtime, detail: \"it ended without an answer, {how}\" }}");
+    check("", 0, |_| {}, (&broken("with exit code 0"), &[]));
+    let crash = format!("{HELLO}{}", r#"{"dir":"2","msg":"panic: out of luck\n"}"#);
+    let how = broken("with exit code 139; the last on its standard error: panic: out of luck");
+    check(&crash, 139, |_| {}, (&how, &["began claude-code:s1"]));
+    let refused = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
+{"dir":"<","msg":{"type":"control_response","response":{"subtype":"error","request_id":"windlass-1","error":"what?"}}}"#;
+    let why = "Failed { reason: Runtime, detail: \"it did not take our hook, without which its calls are not judged: \
+        what?\" }";
+    check(refused, 0, |_| {}, (why, &[]));
+}
+
+#[test]
+fn other_lines_are_counted_and_unknown_requests_are_answered() {
+    let odd = r#"Loading…
+{"dir":"<","msg":{"type":"brand_new"}}
+{"dir":"<","msg":[1,2]}
+{"dir":"<","msg":{"type":"control_request","request_id":"q1","request":{"subtype":"launch_rocket"}}}
+{"dir":">","msg":{"type":"control_response","response":{"subtype":"error","request_id":"q1","error":"…launch_rocket…"}}}
+{"dir":"<","msg":{"type":"control_request","request_id":"q2","request":{"subtype":"elicitation","message":"?"}}}
+{"dir":">","msg":{"type":"control_response","response":{"subtype":"success","request_id":"q2","response":{"action":"decline"}}}}
+{"dir":"<","msg":{"type":"control_request","request_id":"q3","request":{"subtype":"mcp_message","server_name":"windlass","message":{"jsonrpc":"2.0","id":7,"method":"prompts/list"}}}}
+{"dir":">","msg":{"type":"control_response","response":{"subtype":"success","request_id":"q3","response":{"mcp_response":{"id":7,"error":{"code":-32601}}}}}}
+{"dir":"<","msg":{"type":"control_request","request_id":"q4","request":{"subtype":"mcp_message","server_name":"windlass","message":{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"bash","arguments":{"command":"id"}}}}}}
+{"dir":">","msg":{"type":"control_response","response":{"subtype":"success","request_id":"q4","response":{"mcp_response":{"id":8,"error":{"code":-32602}}}}}}
+{"dir":"<","msg":{"type":"control_request","request_id":"q5","request":{"subtype":"mcp_message","server_name":"other","message":{"jsonrpc":"2.0","id":9,"method":"ping"}}}}
+{"dir":">","msg":{"type":"control_response","response":{"subtype":"error","request_id":"q5"}}}
+"#;
+    let warned = "warned unread_lines: 1 lines of Claude Code could not be read, and 3 were of a kind that is not known \
+        here; they were passed over";
+    let expect = ["began claude-code:s1", warned, "spent 5+0+0 in, 2 out by m"];
+    check(&format!("{HELLO}{odd}{DONE}"), 0, |_| {}, ("Done", &expect));
+}
+
+/// Asks by the hook for a call.
+fn hook(request: &str, call: &str, command: &str) -> String {
+    let input = json!({"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": call});
+    let request = json!({"type": "control_request", "request_id": request, "request":
+        {"subtype": "hook_callback", "callback_id": "windlass", "input": input, "tool_use_id": call}});
+    format!("{}\n", json!({"dir": "<", "msg": request}))
+}
+
+fn decided(request: &str, decision: &str) -> String {
+    let response = json!({"hookSpecificOutput": {"permissionDecision": decision}});
+    let response = json!({"subtype": "success", "request_id": request, "response": response});
+    format!("{}\n", json!({"dir": ">", "msg": {"type": "control_response", "response": response}}))
+}
+
+#[test]
+fn a_verdict_is_for_one_call_only() {
+    let text = [
+        HELLO,
+        &hook("q1", "c1", "make"),
+        &decided("q1", "allow"),
+        // The same again, and another line under the same name.
+        &hook("q2", "c1", "make"),
+        &decided("q2", "allow"),
+        &hook("q3", "c1", "rm x"),
+        &decided("q3", "deny"),
+        DONE,
+    ];
+    let expect = [
+        "began claude-code:s1",
+        r#"said <c1 Bash {"command":"make"}>"#,
+        r#"judged c1 as Execute bash {"command":"make"}"#,
+        "spent 5+0+0 in, 2 out by m",
+        "reported c1 Bash: Error [interrupted]: the agent ended before it said what came of it",
+    ];
+    check(&text.concat(), 0, |_| {}, ("Done", &expect));
+}
+
+#[test]
+fn a_cancel_answers_whatever_is_open() {
+    let call = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params":
+        {"name": "lookup", "arguments": {"key": "never"}, "_meta": {"claudecode/toolUseId": "c2"}}});
+    let request = json!({"dir": "<", "msg": {"type": "control_request", "request_id": "q2", "request":
+        {"subtype": "mcp_message", "server_name": "windlass", "message": call}}});
+    let text = [
+        HELLO,
+        &hook("q1", "c1", "never"),
+        &format!("{request}\n"),
+        // In whichever order; that each came once is looked at for every test.
+        "{\"dir\":\">\",\"msg\":{\"type\":\"control_response\"}}\n",
+        "{\"dir\":\">\",\"msg\":{\"type\":\"control_response\"}}\n",
+        "{\"dir\":\">\",\"msg\":{\"type\":\"control_request\",\"request\":{\"subtype\":\"interrupt\"}}}\n",
+        // What it asks after that is refused at once.
+        &hook("q3", "c3", "make"),
+        &decided("q3", "deny"),
+        &DONE.replace("success", "error_during_execution"),
+    ];
+    let mut stage = Stage::scripted(vec![(recording(&text.concat()), 1)]);
+    stage.cancel_at = Some("ran c2");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stop = runtime.block_on(run(&stage));
+    assert_eq!(stop, Stop::Cancelled);
+    let lines = stage.lines();
+    for id in ["c1", "c2"] {
+        let results = lines.iter().filter(|line| line.starts_with(&format!("reported {id} "))).count();
+        assert_eq!(results, 1, "{lines:#?}");
+    }
+}
+
+#[test]
+fn one_that_does_not_hear_is_killed_after_its_grace() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let text = format!("{HELLO}{}", r#"{"dir":"hang"}"#);
+    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
+    stage.cancel_at = Some("began");
+    let clock = stage.clock.clone();
+    let stop = runtime.block_on(async {
+        let mut run = std::pin::pin!(run(&stage));
+        loop {
+            tokio::select! {
+                biased;
+                stop = &mut run => break stop,
+                () = tokio::task::yield_now() => clock.advance(Duration::from_millis(1)),
+            }
+        }
+    });
+    assert_eq!(stop, Stop::Cancelled);
+    assert!(windlass_core::clock::Clock::monotonic(&clock) <= Duration::from_millis(700));
+}
+
+#[test]
+fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lost = "{\"dir\":\">\",\"msg\":{}}\n{\"dir\":\"2\",\"msg\":\"No conversation found with session ID: s0\\n\"}";
+    let told = HELLO.replace(
+        r#"{"type":"user"}"#,
+        r#"{"type":"user","message":{"content":"…working without a person…The task:…SHELL:echo…"}}"#,
+    );
+    let mut stage = Stage::scripted(vec![(recording(lost), 1), (recording(&format!("{told}{DONE}")), 0)]);
+    stage.session = Some("claude-code:s0".into());
+    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
+    let lines = stage.lines();
+    assert!(lines[0].starts_with("warned session_lost") && lines[1] == "began claude-code:s1", "{lines:#?}");
+    let resumed: Vec<Option<String>> =
+        stage.launches.lock().unwrap().iter().map(|launch| after(&launch.argv, "--resume")).collect();
+    assert_eq!(resumed, [Some("s0".to_owned()), None]);
+}
+
+/// The word behind an option.
+fn after(argv: &[String], option: &str) -> Option<String> {
+    argv.iter().skip_while(|word| *word != option).nth(1).cloned()
+}
+
+#[test]
+fn a_repair_goes_on_in_the_same_conversation() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bad = DONE.replace("Done.", "no json");
+    let good = DONE.replace("Done.", "{\\\"answer\\\":1}");
+    let plays = vec![(recording(&format!("{HELLO}{bad}")), 0), (recording(&format!("{HELLO}{good}")), 0)];
+    let mut stage = Stage::scripted(plays);
+    wants_answer(&mut stage);
+    assert_eq!(runtime.block_on(run(&stage)), Stop::Answered { output: json!({"answer": 1}) });
+    let launches = stage.launches.lock().unwrap();
+    assert_eq!(after(&launches[1].argv, "--resume").as_deref(), Some("s1"));
+}
+
+#[test]
+fn its_start_says_what_was_chosen_and_nothing_more() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let options = json!({
+        "program": "/opt/claude", "model": "opus", "fallback_models": ["a", "b"], "effort": "high",
+        "thinking_tokens": 0, "allowed_tools": ["Bash", "Read"], "disallowed_tools": ["WebFetch"],
+        "setting_sources": ["project"], "mcp_servers": {"db": {"command": "db-mcp", "env": {"KEY": "k"}}},
+        "append_system_prompt": "Be brief.", "max_turns": 9, "args": ["--add-dir", "/lib"], "env": {"FOO": "1"}
+    });
+    let adapter = ClaudeCode::new(serde_json::from_value(options).unwrap()).unwrap();
+    assert_eq!(runtime.block_on(stage.run(adapter, "x")), Stop::Done);
+    let launches = stage.launches.lock().unwrap();
+    let (argv, env) = (&launches[0].argv, &launches[0].env);
+    assert_eq!(argv[0], "/opt/claude");
+    for (option, word) in [
+        ("--model", "opus"),
+        ("--fallback-model", "a,b"),
+        ("--effort", "high"),
+        ("--tools", "Bash,Read"),
+        ("--setting-sources", "project"),
+        ("--settings", "{\"disableAllHooks\":true}"),
+        ("--mcp-config", "/home/agent/.windlass/mcp.json"),
+        ("--append-system-prompt", "Be brief."),
+        ("--max-turns", "9"),
+    ] {
+        assert_eq!(after(argv, option).as_deref(), Some(word), "{argv:?}");
+    }
+    assert!(after(argv, "--disallowedTools").is_some_and(|tools| tools.ends_with(",WebFetch")));
+    let set = |name: &str| env.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    assert_eq!(set("ANTHROPIC_BASE_URL"), Some("http://127.0.0.1:8080"));
+    assert_eq!(set("ANTHROPIC_API_KEY"), Some("placeholder"));
+    assert_eq!(set("CLAUDE_CONFIG_DIR"), Some("/home/agent/.claude"));
+    assert_eq!(set("MAX_THINKING_TOKENS"), Some("0"));
+    assert_eq!(set("FOO"), Some("1"));
+    let put = stage.put.lock().unwrap();
+    let servers: Value = serde_json::from_slice(&put[0].1).unwrap();
+    assert_eq!(servers["mcpServers"]["db"]["command"], "db-mcp");
+    assert_eq!(servers["mcpServers"]["windlass"]["type"], "sdk");
+}
+
+#[test]
+fn what_its_own_agents_do_is_judged_and_shown_as_progress() {
+    let text = [
+        HELLO,
+        r#"{"dir":"<","msg":{"type":"assistant","parent_tool_use_id":null,"message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Task","input":{"prompt":"p"}}]}}}
+{"dir":"<","msg":{"type":"assistant","parent_tool_use_id":"t1","message":{"id":"m2","content":[{"type":"text","text":"I look."}]}}}
+"#,
+        &hook("q1", "c1", "ls"),
+        &decided("q1", "allow"),
+        r#"{"dir":"<","msg":{"type":"user","parent_tool_use_id":"t1","message":{"content":[{"type":"tool_result","tool_use_id":"c1","content":"a.txt"}]}}}
+{"dir":"<","msg":{"type":"user","parent_tool_use_id":null,"message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"found"}]}]}}}
+"#,
+        DONE,
+    ];
+    check(
+        &text.concat(),
+        0,
+        |_| {},
+        (
+            "Done",
+            &[
+                "began claude-code:s1",
+                r#"said <t1 Task {"prompt":"p"}>"#,
+                "progress t1 I look.",
+                r#"said <c1 Bash {"command":"ls"}>"#,
+                r#"judged c1 as Execute bash {"command":"ls"}"#,
+                "reported c1 Bash: a.txt",
+                "observed t1 Task",
+                "reported t1 Task: found",
+                "spent 5+0+0 in, 2 out by m",
+            ],
+        ),
+    );
+}
+
+#[test]
+fn a_flood_of_other_lines_is_passed_over() {
+    let mut steps = recording(HELLO);
+    steps.extend((0..20_000).map(|n| Step::Say(format!("noise {n}"))));
+    steps.extend(recording(DONE));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stage = Stage::scripted(vec![(steps, 0)]);
+    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
+    assert!(stage.lines().iter().any(|line| line.contains("20000 lines of Claude Code")));
+}

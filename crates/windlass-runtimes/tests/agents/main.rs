@@ -1,0 +1,8 @@
+//! Adapters against what their programs really say: scripted peers in the place of the programs, trimmed from recordings;
+//! and, where a person names one, the real program.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod claude_code;
+mod real;
+mod script;
+mod stage;

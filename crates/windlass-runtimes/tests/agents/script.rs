@@ -1,0 +1,147 @@
+//! A program that plays a recording: it says its lines, and waits for ours in between. What we say has to hold what the
+//! recording holds; ids that it made up itself are taken over.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::sync::oneshot;
+use windlass_core::BoxFuture;
+use windlass_core::enclosure::{Inmate, Life};
+use windlass_core::workspace::{ProcessEnd, ProcessError};
+
+/// One thing a program does.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Says a line.
+    Say(String),
+    /// Waits for a line that holds this.
+    Hear(Value),
+    /// Complains.
+    Complain(String),
+    /// Does nothing any more, until it is killed.
+    Hang,
+}
+
+/// Reads a recording: `{"dir": "<" | ">", "msg": …}` a line; other lines are said as they are.
+pub(crate) fn recording(text: &str) -> Vec<Step> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines
+        .map(|line| match serde_json::from_str::<Value>(line) {
+            Ok(value) if value["dir"] == "<" => Step::Say(value["msg"].to_string()),
+            Ok(value) if value["dir"] == ">" => Step::Hear(value["msg"].clone()),
+            Ok(value) if value["dir"] == "2" => Step::Complain(value["msg"].as_str().unwrap().to_owned()),
+            Ok(value) if value["dir"] == "hang" => Step::Hang,
+            _ => Step::Say(line.to_owned()),
+        })
+        .collect()
+}
+
+/// What was heard, and what was wrong about it.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) lines: Vec<Value>,
+    pub(crate) faults: Vec<String>,
+}
+
+/// Starts a program that plays this, and then exits like that.
+pub(crate) fn play(steps: Vec<Step>, exit: i32, heard: Arc<Mutex<Heard>>) -> Inmate {
+    // Small pipes: what is not read holds the other side up.
+    let (stdin, hears) = tokio::io::duplex(4_096);
+    let (stdout, says) = tokio::io::duplex(4_096);
+    let (stderr, complains) = tokio::io::duplex(4_096);
+    let (over, end) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        run(steps, BufReader::new(hears), says, complains, heard).await;
+        let _ = over.send(ProcessEnd::Exited { code: exit });
+    });
+    let life = Played { task, end: Some(end) };
+    Inmate { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), life: Box::new(life) }
+}
+
+async fn run(
+    steps: Vec<Step>,
+    mut hears: BufReader<DuplexStream>,
+    mut says: DuplexStream,
+    mut complains: DuplexStream,
+    heard: Arc<Mutex<Heard>>,
+) {
+    for step in steps {
+        match step {
+            Step::Say(line) => {
+                let _ = says.write_all(format!("{line}\n").as_bytes()).await;
+            }
+            Step::Complain(text) => {
+                let _ = complains.write_all(text.as_bytes()).await;
+            }
+            Step::Hear(wanted) => {
+                let mut line = String::new();
+                let n = hears.read_line(&mut line).await.unwrap_or_default();
+                let value: Value = serde_json::from_str(&line).unwrap_or_default();
+                let mut heard = heard.lock().unwrap();
+                if n == 0 {
+                    heard.faults.push(format!("nothing more was said, and this was waited for: {wanted}"));
+                    return;
+                }
+                if !holds(&value, &wanted) {
+                    heard.faults.push(format!("this was said: {value}\nand this was waited for: {wanted}"));
+                }
+                heard.lines.push(value);
+            }
+            Step::Hang => std::future::pending().await,
+        }
+    }
+    drop((says, complains));
+    // Whatever else is said until we hang up is more than was asked for.
+    let mut line = String::new();
+    while hears.read_line(&mut line).await.is_ok_and(|n| n > 0) {
+        let value: Value = serde_json::from_str(&line).unwrap_or_default();
+        heard.lock().unwrap().lines.push(value);
+        line.clear();
+    }
+}
+
+/// Whether a value has everything that another has.
+fn holds(value: &Value, wanted: &Value) -> bool {
+    match (value, wanted) {
+        (Value::Object(value), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| value.get(key).is_some_and(|value| holds(value, wanted)))
+        }
+        (Value::Array(value), Value::Array(wanted)) => {
+            value.len() == wanted.len() && value.iter().zip(wanted).all(|(value, wanted)| holds(value, wanted))
+        }
+        (Value::String(value), Value::String(wanted)) if wanted.contains('…') => {
+            wanted.split('…').all(|piece| value.contains(piece))
+        }
+        (value, wanted) => value == wanted,
+    }
+}
+
+struct Played {
+    task: tokio::task::JoinHandle<()>,
+    end: Option<oneshot::Receiver<ProcessEnd>>,
+}
+
+impl Life for Played {
+    fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
+        let end = self.end.take();
+        Box::pin(async move {
+            match end {
+                Some(end) => end.await.map_err(|_| ProcessError("it was killed".into())),
+                None => Err(ProcessError("it was waited for already".into())),
+            }
+        })
+    }
+    fn terminate(&self) {
+        self.task.abort();
+    }
+    fn kill(&self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,364 @@
+//! A run without an engine: what an adapter does is written down as short lines, its place starts what the test says,
+//! and the gate goes by words in the call.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_core::ask::{Answer, Ask};
+use windlass_core::budget::{Limit, Price, Spent, Usage};
+use windlass_core::context::Facts;
+use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
+use windlass_core::event::{DeltaOf, EventKind};
+use windlass_core::history::Entry;
+use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
+use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
+use windlass_core::store::StoreError;
+use windlass_core::tool::{Admitted, Effect, Exposure, ForeignCall, ToolOutput, ToolSet, Toolbox};
+use windlass_core::turn::{Planned, Settled};
+use windlass_core::workspace::*;
+use windlass_core::{BoxFuture, CancellationToken};
+use windlass_engine::testing::{FnTool, ManualClock, MemoryWorkspaces};
+use windlass_runtimes::agent::{Adapter, Endpoint, ForeignRuntime, Ledger, Metering, Trip, WantedOutput};
+
+use crate::script::{Heard, Step, play};
+
+/// Everything around one try.
+pub(crate) struct Stage {
+    pub(crate) log: Arc<Mutex<Vec<String>>>,
+    pub(crate) launches: Arc<Mutex<Vec<Launch>>>,
+    pub(crate) heard: Arc<Mutex<Heard>>,
+    pub(crate) put: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    pub(crate) clock: ManualClock,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) session: Option<String>,
+    pub(crate) output: Option<WantedOutput>,
+    pub(crate) metering: Metering,
+    /// Cancels as soon as a line of the log has this in it.
+    pub(crate) cancel_at: Option<&'static str>,
+    pub(crate) home: PathBuf,
+    start: Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>,
+}
+
+impl Stage {
+    /// Programs that play these, one at each start, with their exit codes.
+    pub(crate) fn scripted(plays: Vec<(Vec<Step>, i32)>) -> Self {
+        let heard: Arc<Mutex<Heard>> = Arc::default();
+        let plays = Mutex::new(VecDeque::from(plays));
+        let listens = heard.clone();
+        Self::new(heard, move |_| {
+            let (steps, exit) = plays.lock().unwrap().pop_front().unwrap_or_default();
+            play(steps, exit, listens.clone())
+        })
+    }
+
+    /// Programs that are started like that.
+    pub(crate) fn new(heard: Arc<Mutex<Heard>>, start: impl Fn(&Launch) -> Inmate + Send + Sync + 'static) -> Self {
+        Self {
+            log: Arc::default(),
+            launches: Arc::default(),
+            heard,
+            put: Arc::default(),
+            clock: ManualClock::default(),
+            cancel: CancellationToken::new(),
+            session: None,
+            output: None,
+            metering: Metering::Reported { price: None },
+            cancel_at: None,
+            home: PathBuf::from("/home/agent"),
+            start: Arc::new(start),
+        }
+    }
+
+    /// One try.
+    pub(crate) async fn run(&self, adapter: impl Adapter + 'static, prompt: &str) -> Stop {
+        self.run_timed(adapter, prompt, Arc::new(self.clock.clone())).await
+    }
+
+    pub(crate) async fn run_timed(
+        &self,
+        adapter: impl Adapter + 'static,
+        prompt: &str,
+        clock: Arc<dyn windlass_core::clock::Clock>,
+    ) -> Stop {
+        let runtime = ForeignRuntime::new(Box::new(adapter), self.metering.clone(), clock);
+        let runtime = runtime.answering(self.output.clone());
+        let files = memory_files().await;
+        let place = Place {
+            home: self.home.clone(),
+            put: self.put.clone(),
+            launches: self.launches.clone(),
+            start: self.start.clone(),
+            metered: matches!(self.metering, Metering::Wire(_)),
+        };
+        let processes: Arc<dyn Processes> = Arc::new(Yard(Arc::new(place)));
+        let prompt = Message::user(prompt);
+        let desk = Desk {
+            log: self.log.clone(),
+            history: Arc::new(vec![Entry::new(prompt.clone())]),
+            tools: tools(),
+            cancel: self.cancel.clone(),
+            cancel_at: self.cancel_at,
+        };
+        let job = Job {
+            prompt: &prompt,
+            iteration: 1,
+            pending: Vec::new(),
+            foreign_session: self.session.clone(),
+            outlet: &desk,
+            toolbox: &desk,
+            account: &desk,
+            files: &files,
+            processes: &processes,
+            cancel: self.cancel.clone(),
+        };
+        runtime.run(job).await.unwrap()
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap()
+    }
+}
+
+/// A model endpoint that nobody asks.
+pub(crate) struct Quiet;
+
+impl Endpoint for Quiet {
+    fn key(&self) -> String {
+        "placeholder".into()
+    }
+    fn serve<'a>(
+        &'a self,
+        _: &'a dyn Enclosure,
+        _: Ledger<'a>,
+        done: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>> {
+        Box::pin(async move {
+            done.cancelled().await;
+            Ok(None)
+        })
+    }
+    fn take_usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+async fn memory_files() -> Arc<dyn Files> {
+    let workspaces = MemoryWorkspaces::default();
+    let (session, run) = ("s".parse().unwrap(), "r".parse().unwrap());
+    let opening = Opening { session: &session, run: &run, how: Isolation::Isolated, kept: None };
+    workspaces.open(opening).await.unwrap().files()
+}
+
+fn tools() -> ToolSet {
+    let silent =
+        |name: &str, effect| FnTool::new(name, effect, |_, _| Box::pin(std::future::ready(Ok(ToolOutput::default()))));
+    let lookup = silent("lookup", Effect::Read).with(|spec| spec.exposure = Exposure::Function);
+    ToolSet::new(vec![silent("bash", Effect::Execute).boxed(), lookup.boxed()])
+}
+
+struct Place {
+    home: PathBuf,
+    put: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    launches: Arc<Mutex<Vec<Launch>>>,
+    start: Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>,
+    metered: bool,
+}
+
+impl Enclosure for Place {
+    fn home(&self) -> &Path {
+        &self.home
+    }
+    fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.put.lock().unwrap().push((path.to_owned(), bytes.to_vec()));
+        if self.home.is_dir() {
+            let path = self.home.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        Ok(())
+    }
+    fn read(&self, path: &str, _: u64) -> Result<Vec<u8>, FileError> {
+        let put = self.put.lock().unwrap();
+        let found = put.iter().rev().find(|(known, _)| known == path);
+        let missing = FileError { kind: FileErrorKind::NotFound, message: "nothing there".into() };
+        found.map(|(_, bytes)| bytes.clone()).ok_or(missing)
+    }
+    fn endpoint(&self) -> Option<u16> {
+        self.metered.then_some(8_080)
+    }
+    fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn Wire>>> {
+        Box::pin(std::future::pending())
+    }
+    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+        let inmate = (self.start)(&launch);
+        self.launches.lock().unwrap().push(launch);
+        Box::pin(std::future::ready(Ok(inmate)))
+    }
+    fn take_refused(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+struct Yard(Arc<Place>);
+
+impl Processes for Yard {
+    fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        Box::pin(std::future::ready(Err(ProcessError("nothing runs here".into()))))
+    }
+    fn start(&self, _: Command) -> Result<JobId, ProcessError> {
+        Err(ProcessError("nothing runs here".into()))
+    }
+    fn poll(&self, _: &JobId, _: u64, _: usize) -> Result<JobOutput, ProcessError> {
+        Err(ProcessError("nothing runs here".into()))
+    }
+    fn stop<'a>(&'a self, _: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn stop_all(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+    fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
+        Box::pin(std::future::ready(Ok(self.0.clone() as Arc<dyn Enclosure>)))
+    }
+}
+
+struct Desk {
+    log: Arc<Mutex<Vec<String>>>,
+    history: Arc<Vec<Entry>>,
+    tools: ToolSet,
+    cancel: CancellationToken,
+    cancel_at: Option<&'static str>,
+}
+
+impl Desk {
+    fn note(&self, line: String) {
+        if self.cancel_at.is_some_and(|word| line.contains(word)) {
+            self.cancel.cancel();
+        }
+        self.log.lock().unwrap().push(line);
+    }
+}
+
+fn in_words(kind: EventKind) -> String {
+    match kind {
+        EventKind::IterationStarted { foreign_session, .. } => format!("began {}", foreign_session.unwrap_or_default()),
+        EventKind::Said { message } => {
+            let parts = message.parts.iter().map(|part| match part {
+                Part::Text { text } => text.clone(),
+                Part::Reasoning { text, .. } => format!("({text})"),
+                Part::Call(call) => format!("<{} {} {}>", call.id, call.name, call.args),
+                other => format!("{other:?}"),
+            });
+            format!("said {}", parts.collect::<Vec<_>>().join(" | "))
+        }
+        EventKind::Warned { code, text } => format!("warned {code}: {text}"),
+        EventKind::Delta { of: DeltaOf::Text, text } => format!("delta {text}"),
+        EventKind::Delta { of, text } => format!("delta {of:?} {text}"),
+        EventKind::CallProgress { id, text } => format!("progress {id} {text}"),
+        other => format!("{other:?}"),
+    }
+}
+
+impl Outlet for Desk {
+    fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.note(in_words(kind));
+        Box::pin(std::future::ready(Ok(1)))
+    }
+    fn show(&self, kind: EventKind) {
+        self.note(in_words(kind));
+    }
+    fn watched(&self) -> bool {
+        true
+    }
+    fn ask(&self, _: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
+        Box::pin(std::future::ready(Ok(Answer::No { note: None })))
+    }
+    fn history(&self) -> Arc<Vec<Entry>> {
+        self.history.clone()
+    }
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+}
+
+impl Toolbox for Desk {
+    fn tools(&self) -> &ToolSet {
+        &self.tools
+    }
+    fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async move {
+            let mut settled = Vec::new();
+            for Planned { call, .. } in calls {
+                self.note(format!("ran {} {} {}", call.id, call.name, call.args));
+                if call.args.to_string().contains("never") {
+                    std::future::pending::<()>().await;
+                }
+                let key = call.args.get("key").and_then(Value::as_str).unwrap_or_default();
+                let text = format!("value-of-{key}");
+                let result = ToolResult { id: call.id, name: call.name, text, error: None, artifact: None };
+                settled.push(Settled { result, effect: Some(Effect::Read) });
+            }
+            Ok(settled)
+        })
+    }
+    /// `forbidden` is refused, `never` is never answered, all else is allowed.
+    fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
+        let like: Vec<String> = call.like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+        let args = call.call.args.to_string() + &like.join(";");
+        self.note(format!("judged {} as {:?} {}", call.call.id, call.effect, like.join("; ")));
+        Box::pin(async move {
+            if args.contains("never") {
+                std::future::pending::<()>().await;
+            }
+            if args.contains("forbidden") {
+                return Ok(Admitted::No { category: ErrorCategory::Blocked, text: "a rule says no".into() });
+            }
+            Ok(Admitted::Yes { rule: "mode auto".into() })
+        })
+    }
+    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.note(format!("observed {} {}", call.id, call.name));
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn reported(&self, result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.note(format!("reported {} {}: {}", result.id, result.name, result.text));
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl Account for Desk {
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn spent(&self) -> Spent {
+        Spent::default()
+    }
+    fn exceeded(&self) -> Option<Limit> {
+        None
+    }
+    fn admit(&self, _: u64, want: u64, _: Option<Price>) -> Result<u64, Limit> {
+        Ok(want)
+    }
+    fn hold(&self, _: u64, want: u64, _: Option<Price>) -> Result<Hold, Limit> {
+        Ok(Hold { id: 1, output: want })
+    }
+    fn release(&self, _: Hold) {}
+    fn settle<'a>(
+        &'a self,
+        usage: Usage,
+        _: Option<Price>,
+        _: bool,
+        model: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let Usage { input, cache_read, cache_write, output } = usage;
+        self.note(format!("spent {input}+{cache_read}+{cache_write} in, {output} out by {model}"));
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
