@@ -194,6 +194,8 @@ impl State {
         let mut left = asked.place(self.script.words());
         for played in all {
             match played {
+                // Who declines once declines again: agents ask a second time.
+                Played::Item(Item::Refusal(_)) => return (played, missing),
                 Played::Item(_) if left > 0 => left -= 1,
                 Played::Fail { number, times: Some(times), .. } if left > 0 || self.failed(number) >= times => {}
                 Played::Fail { number, .. } => {
