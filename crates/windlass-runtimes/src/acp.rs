@@ -29,8 +29,8 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::desk::Desk;
 use self::options::AcpOptions;
-use self::rpc::{Rpc, RpcError};
 use self::profiles::{Dialect, GENERIC, Profile, TurnUsage, turn_usage};
+use self::rpc::{Rpc, RpcError};
 use self::talk::{Phase, Serves, Talk, Waited};
 use self::transcript::Transcript;
 use self::words::{clean, clip};
@@ -114,7 +114,8 @@ impl Acp {
             return Err(AcpError("an agent needs the command that starts it; set `command`".to_owned()));
         }
         // It is put between quotes of other formats.
-        let plain = |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\');
+        let plain =
+            |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\');
         if let Some(model) = options.model.as_ref().filter(|model| !plain(model)) {
             return Err(AcpError(format!("`{}` is not the name of a model", clean(model))));
         }
@@ -278,7 +279,10 @@ fn ended(answer: &Value, text: &str) -> End {
             End::Refused(clip(said, 2_000).into_owned())
         }
         Ok(StopReason::Cancelled) => End::Cancelled,
-        _ => End::Broken(format!("the turn ended for a reason that is not known: {}", clip(&answer["stopReason"].to_string(), 80))),
+        _ => End::Broken(format!(
+            "the turn ended for a reason that is not known: {}",
+            clip(&answer["stopReason"].to_string(), 80)
+        )),
     }
 }
 

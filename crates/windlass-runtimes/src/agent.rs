@@ -15,7 +15,9 @@ use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolResult};
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::provider::ProviderError;
-use windlass_core::runtime::{Account, Capabilities, Capability, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{
+    Account, Capabilities, Capability, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop,
+};
 use windlass_core::store::StoreError;
 use windlass_core::workspace::Terms;
 use windlass_core::{BoxFuture, CancellationToken};

@@ -103,7 +103,9 @@ impl Desk {
     /// Whether a file may get this text because of a call that is under way; once.
     fn may_write(&self, path: &str, text: &str) -> bool {
         self.use_up(|what| match what {
-            Granted::Write { path: of, text: shown } => of == path && shown.as_deref().is_none_or(|shown| shown == text),
+            Granted::Write { path: of, text: shown } => {
+                of == path && shown.as_deref().is_none_or(|shown| shown == text)
+            }
             Granted::Run(_) => false,
         })
     }
@@ -142,15 +144,15 @@ pub(super) async fn judge(
 }
 
 /// Logs what came of it.
-pub(super) async fn report(visit: &Visit<'_>, call: &ToolCall, how: &Result<String, RpcError>) -> Result<(), RuntimeError> {
+pub(super) async fn report(
+    visit: &Visit<'_>,
+    call: &ToolCall,
+    how: &Result<String, RpcError>,
+) -> Result<(), RuntimeError> {
     let result = match how {
-        Ok(text) => ToolResult {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            text: text.clone(),
-            error: None,
-            artifact: None,
-        },
+        Ok(text) => {
+            ToolResult { id: call.id.clone(), name: call.name.clone(), text: text.clone(), error: None, artifact: None }
+        }
         Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
     };
     visit.reported_result(result).await
@@ -175,7 +177,9 @@ pub(super) async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) ->
     let files = Arc::clone(visit.job.files);
     let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
     let text = match bytes {
-        Ok(bytes) => String::from_utf8(bytes).map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text")),
+        Ok(bytes) => {
+            String::from_utf8(bytes).map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text"))
+        }
         Err(err) => Err(file_error(err)),
     };
     let text = text.map(|text| some_lines(&text, request.line, request.limit));

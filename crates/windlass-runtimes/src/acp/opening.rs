@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::schema as wire;
 use agent_client_protocol::v1::schema::{
     AuthMethod, AuthenticateRequest, ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
     InitializeResponse, LoadSessionRequest, NewSessionRequest, ResumeSessionRequest, SessionConfigKind,
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOptions, SessionModeState,
 };
-use agent_client_protocol::v1::schema as wire;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use windlass_core::enclosure::Launch;
@@ -63,9 +63,13 @@ async fn opened<'a>(acp: &'a Acp, visit: &'a Visit<'a>) -> Result<Live, Failed> 
     let mut talk = Talk::new(&mut live, visit, acp.clock.as_ref(), &acp.name, acp.serves());
     let hello: InitializeResponse = step(acp, &mut talk, "initialize", &greeting(acp)).await?;
     if hello.protocol_version != ProtocolVersion::V1 {
-        return broken(format!("{} speaks version {} of the protocol; 1 is spoken here", acp.name, hello.protocol_version));
+        return broken(format!(
+            "{} speaks version {} of the protocol; 1 is spoken here",
+            acp.name, hello.protocol_version
+        ));
     }
-    talk.live.agent = hello.agent_info.as_ref().map(|agent| clip(&clean(&agent.name), 80).into_owned()).unwrap_or_default();
+    talk.live.agent =
+        hello.agent_info.as_ref().map(|agent| clip(&clean(&agent.name), 80).into_owned()).unwrap_or_default();
     sign_in(acp, &mut talk, &hello.auth_methods).await?;
     let servers = servers(acp, &hello)?;
     let session = session(acp, visit, &mut talk, &hello, servers).await?;
@@ -96,7 +100,9 @@ fn launch(acp: &Acp, visit: &Visit<'_>) -> Result<Launch, Failed> {
     for word in &acp.argv {
         match filled("the command", word)? {
             Some(word) => argv.push(word),
-            None => return broken(format!("the command of {} names the model endpoint, and this run has none", acp.name)),
+            None => {
+                return broken(format!("the command of {} names the model endpoint, and this run has none", acp.name));
+            }
         }
     }
     let mut env: Vec<(String, String)> = Vec::new();
@@ -141,7 +147,12 @@ async fn step<T: DeserializeOwned>(
     let answer = match talk.ask(method, params, Phase::Opening, Some(PATIENCE)).await? {
         Waited::Answer(answer) => answer,
         Waited::Error(err) => {
-            return broken(format!("{} refused `{method}`: {} ({})", acp.name, clip(&clean(&err.message), 500), err.code));
+            return broken(format!(
+                "{} refused `{method}`: {} ({})",
+                acp.name,
+                clip(&clean(&err.message), 500),
+                err.code
+            ));
         }
         Waited::Gone(end) => return Err(Failed::End(end)),
     };
@@ -197,7 +208,10 @@ fn servers(acp: &Acp, hello: &InitializeResponse) -> Result<Vec<wire::McpServer>
                         wire::McpServer::Sse(wire::McpServerSse::new(name, url).headers(headers))
                     }
                     other => {
-                        return broken(format!("{} takes no MCP server over {other:?}, so `{name}` cannot be used", acp.name));
+                        return broken(format!(
+                            "{} takes no MCP server over {other:?}, so `{name}` cannot be used",
+                            acp.name
+                        ));
                     }
                 }
             }
@@ -337,7 +351,9 @@ fn choice(acp: &Acp, setting: &SessionConfigOption, wanted: &str) -> Result<Stri
         return broken(format!("the setting `{}` of {} has no values to choose from", setting.id.0, acp.name));
     };
     let all: Vec<(&str, &str)> = match &select.options {
-        SessionConfigSelectOptions::Ungrouped(all) => all.iter().map(|one| (&*one.value.0, one.name.as_str())).collect(),
+        SessionConfigSelectOptions::Ungrouped(all) => {
+            all.iter().map(|one| (&*one.value.0, one.name.as_str())).collect()
+        }
         SessionConfigSelectOptions::Grouped(groups) => {
             groups.iter().flat_map(|group| &group.options).map(|one| (&*one.value.0, one.name.as_str())).collect()
         }

@@ -161,7 +161,8 @@ mod tests {
                     let filled = values.fill(text).unwrap();
                     assert!(!filled.contains("{package}"), "{name}: {filled}");
                     if filled.starts_with('{') {
-                        serde_json::from_str::<serde_json::Value>(&filled).unwrap_or_else(|err| panic!("{name}: {err}"));
+                        serde_json::from_str::<serde_json::Value>(&filled)
+                            .unwrap_or_else(|err| panic!("{name}: {err}"));
                     }
                 }
             }

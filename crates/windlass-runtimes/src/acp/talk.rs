@@ -16,8 +16,8 @@ use windlass_core::tool::Admitted;
 
 use super::Live;
 use super::desk::{self, Grant, Reply, fits};
-use super::rpc::{Heard, Rpc, RpcError};
 use super::permission;
+use super::rpc::{Heard, Rpc, RpcError};
 use super::terminals;
 use crate::agent::{CANCEL_GRACE, End, Visit};
 
@@ -236,7 +236,11 @@ impl<'t, 'a> Talk<'t, 'a> {
         Ok(())
     }
 
-    async fn permission(&mut self, n: u64, request: RequestPermissionRequest) -> Result<BoxFuture<'a, Done>, RuntimeError> {
+    async fn permission(
+        &mut self,
+        n: u64,
+        request: RequestPermissionRequest,
+    ) -> Result<BoxFuture<'a, Done>, RuntimeError> {
         let RequestPermissionRequest { tool_call, options, .. } = request;
         let update: ToolCallUpdate = tool_call;
         let told = self.live.transcript.asked(self.visit, update).await?;

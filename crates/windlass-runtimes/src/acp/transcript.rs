@@ -80,7 +80,8 @@ impl Transcript {
             }
             SessionUpdate::ToolCallUpdate(update) => self.call(visit, update).await,
             SessionUpdate::Plan(plan) => {
-                let lines = plan.entries.iter().take(100).map(|entry| format!("- {}\n", clip(&clean(&entry.content), 300)));
+                let lines =
+                    plan.entries.iter().take(100).map(|entry| format!("- {}\n", clip(&clean(&entry.content), 300)));
                 visit.delta(DeltaOf::Reasoning, &lines.collect::<String>());
                 Ok(())
             }

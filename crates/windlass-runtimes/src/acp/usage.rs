@@ -7,7 +7,8 @@ use windlass_core::budget::Usage;
 /// The tokens of a turn, from the answer to its prompt.
 pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
     let tokens = answer.get("usage").filter(|usage| usage.is_object());
-    let tokens = tokens.or_else(|| answer.get("_meta")?.get("quota")?.get("token_count").filter(|all| all.is_object()))?;
+    let tokens =
+        tokens.or_else(|| answer.get("_meta")?.get("quota")?.get("token_count").filter(|all| all.is_object()))?;
     let number = |names: &[&str]| names.iter().find_map(|name| tokens.get(*name)?.as_u64()).unwrap_or_default();
     let mut usage = Usage {
         input: number(&["inputTokens", "input_tokens"]),

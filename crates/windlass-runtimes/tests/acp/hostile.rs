@@ -134,7 +134,9 @@ async fn leave_is_for_what_was_shown_and_once() {
                 let write = json!({ "path": "a.txt", "content": text });
                 agent.ask(&n.to_string(), "fs/write_text_file", write).await;
             }
-            agent.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "e", "status": "completed" })).await;
+            agent
+                .update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "e", "status": "completed" }))
+                .await;
             agent.done(&prompt).await;
         })
         .await;
@@ -200,7 +202,8 @@ async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
             let new = agent.expect("session/new").await;
             agent.reply(&new, json!({ "sessionId": "s1" })).await;
             let prompt = agent.expect("session/prompt").await;
-            for method in ["craft/drainMidTurnQueue", "fs/read_text_file", "terminal/create", "elicitation/create", ""] {
+            for method in ["craft/drainMidTurnQueue", "fs/read_text_file", "terminal/create", "elicitation/create", ""]
+            {
                 let answer = agent.ask("x", method, json!({ "path": "a" })).await;
                 assert_eq!(answer["error"]["code"], -32601, "{method}");
             }

@@ -49,7 +49,8 @@ struct Expected<'a> {
 
 async fn check(recording: &'static str, auth_method: Option<&str>, expected: Expected<'_>) {
     let auth_method = auth_method.map(str::to_owned);
-    let options = AcpOptions { name: Some("toy".into()), command: Some("toy".into()), auth_method, ..AcpOptions::default() };
+    let options =
+        AcpOptions { name: Some("toy".into()), command: Some("toy".into()), auth_method, ..AcpOptions::default() };
     let stage = Stage {
         options,
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
@@ -61,11 +62,8 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
     assert_eq!(stop, Stop::Done, "{:?}", notes.said());
     let plain = |text: String| text.replace(&folder, "/w");
     let asked = notes.asked.lock().unwrap();
-    let likes: Vec<String> = asked
-        .iter()
-        .flat_map(|call| &call.like)
-        .map(|like| plain(format!("{} {}", like.tool, like.args)))
-        .collect();
+    let likes: Vec<String> =
+        asked.iter().flat_map(|call| &call.like).map(|like| plain(format!("{} {}", like.tool, like.args))).collect();
     assert_eq!(likes, expected.likes);
     assert_eq!(notes.said().into_iter().map(plain).collect::<Vec<_>>(), expected.said);
     let results = notes.results.lock().unwrap();

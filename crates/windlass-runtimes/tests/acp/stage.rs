@@ -178,7 +178,13 @@ impl Account for Desk {
         Ok(Hold { id: 0, output: want })
     }
     fn release(&self, _: Hold) {}
-    fn settle<'a>(&'a self, usage: Usage, _: Option<Price>, _: bool, _: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn settle<'a>(
+        &'a self,
+        usage: Usage,
+        _: Option<Price>,
+        _: bool,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.notes.settled.lock().unwrap().push(usage);
         Box::pin(async { Ok(()) })
     }
@@ -361,7 +367,8 @@ impl Agent {
     }
 
     pub(crate) async fn says(&mut self, text: &str) {
-        self.update(json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } })).await;
+        self.update(json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } }))
+            .await;
     }
 
     /// Asks something and reads the answer.

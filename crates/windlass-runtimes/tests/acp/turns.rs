@@ -46,8 +46,10 @@ async fn pieces_become_messages_and_calls_have_results() {
             agent.update(json!({ "sessionUpdate": "plan", "entries": [] })).await;
             agent.update(json!({ "sessionUpdate": "brand_new", "x": 1 })).await;
             // Begun and never said to be over.
-            agent.update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c2", "title": "x", "kind": "execute",
-                "status": "in_progress", "rawInput": { "command": "x" }, "rawOutput": "so far" })).await;
+            agent
+                .update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c2", "title": "x", "kind": "execute",
+                "status": "in_progress", "rawInput": { "command": "x" }, "rawOutput": "so far" }))
+                .await;
             agent.says("Done.").await;
             agent.done(&prompt).await;
             assert!(agent.next().await.is_none());
@@ -101,7 +103,8 @@ async fn a_turn_ends_as_the_agent_says() {
     check_end(json!({ "stopReason": "cancelled" }), "Cancelled").await;
     check_end(json!({ "stopReason": "boredom" }), "not known: \"boredom\"").await;
     check_end(json!(null), "not known").await;
-    check_end(json!({ "code": -32603, "message": "Internal error" }), "broken: toy reports: Internal error (-32603)").await;
+    check_end(json!({ "code": -32603, "message": "Internal error" }), "broken: toy reports: Internal error (-32603)")
+        .await;
     check_end(json!({ "code": -1, "message": "x", "data": "429 Too Many Requests" }), "provider rate_limited").await;
     check_end(json!({ "code": -1, "message": "invalid x-api-key" }), "provider authentication").await;
     check_end(json!({ "code": -1, "message": "x", "data": { "details": "Overloaded" } }), "provider unavailable").await;
@@ -141,7 +144,9 @@ async fn what_was_spent_is_read_where_each_agent_puts_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code() {
-    for (end, code) in [(ProcessEnd::Exited { code: 0 }, "exit code 0"), (ProcessEnd::Signalled { signal: 11 }, "signal 11")] {
+    for (end, code) in
+        [(ProcessEnd::Exited { code: 0 }, "exit code 0"), (ProcessEnd::Signalled { signal: 11 }, "signal 11")]
+    {
         let (stop, notes) = Stage { end, ..Stage::default() }
             .play(|mut agent| async move {
                 use tokio::io::AsyncWriteExt;
@@ -175,9 +180,7 @@ async fn an_agent_that_never_answers_is_given_up() {
 async fn begin(stage: Stage, can: Value, session: Value) -> (String, Vec<String>, Vec<String>) {
     let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
     let heard = Arc::clone(&asked);
-    let (stop, notes) = stage
-        .play(move |agent| follow(agent, can.clone(), session.clone(), Arc::clone(&heard)))
-        .await;
+    let (stop, notes) = stage.play(move |agent| follow(agent, can.clone(), session.clone(), Arc::clone(&heard))).await;
     let asked = asked.lock().unwrap().clone();
     (words(&stop), asked, notes.warnings())
 }
@@ -276,10 +279,12 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
     check_refused(model.clone(), hello(), session(), "toy has no model `c`; there is `a`, `b`").await;
     check_refused(model, hello(), json!({ "sessionId": "s1" }), "toy does not let its model be chosen").await;
     let choice = |text: &str| Setting::Choice(text.into());
-    check_refused(setting("thought", choice("max")), hello(), session(), "no thought `max`; there is `low`, `high`").await;
+    check_refused(setting("thought", choice("max")), hello(), session(), "no thought `max`; there is `low`, `high`")
+        .await;
     check_refused(setting("thought", Setting::Switch(true)), hello(), session(), "is one of several").await;
     check_refused(setting("fast", choice("yes")), hello(), session(), "is true or false").await;
-    check_refused(setting("none", choice("x")), hello(), session(), "no setting `none`; there is `thought`, `fast`").await;
+    check_refused(setting("none", choice("x")), hello(), session(), "no setting `none`; there is `thought`, `fast`")
+        .await;
     let auth = AcpOptions { auth_method: Some("sso".into()), ..own() };
     check_refused(auth, hello(), session(), "no way `sso` to sign in; there is `key`").await;
     let remote = McpServer::Remote {
@@ -314,7 +319,8 @@ async fn mcp_servers_are_passed_on() {
 
 async fn check_resume(id: &str, can: Value, asked: &[&str], warned: &str) {
     let stage = Stage { resume: Some(format!("toy:{id}")), ..Stage::default() };
-    let (stop, heard, warnings) = begin(stage, json!({ "protocolVersion": 1, "agentCapabilities": can }), session()).await;
+    let (stop, heard, warnings) =
+        begin(stage, json!({ "protocolVersion": 1, "agentCapabilities": can }), session()).await;
     assert_eq!(stop, "Done");
     assert_eq!(heard, asked);
     assert_eq!(warnings.concat().contains(warned), true, "{warnings:?}");
