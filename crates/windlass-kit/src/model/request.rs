@@ -31,9 +31,8 @@ impl Asked {
     }
 
     /// How many answers of the script are in the history.
-    pub(crate) fn place<'a>(&self, words: impl Iterator<Item = &'a str>) -> usize {
-        let words: Vec<&str> = words.map(str::trim).collect();
-        self.calls + self.said.iter().filter(|said| words.contains(&said.trim())).count()
+    pub(crate) fn place(&self, words: &[String]) -> usize {
+        self.calls + self.said.iter().filter(|said| words.iter().any(|known| known == said.trim())).count()
     }
 
     pub(crate) fn tool(&self, names: &[&str]) -> Option<&Tool> {

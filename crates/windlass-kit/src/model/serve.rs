@@ -191,7 +191,7 @@ impl State {
             return (plain(SIDE), None);
         }
         let (all, missing) = played(&self.script, asked);
-        let mut left = asked.place(self.script.words());
+        let mut left = asked.place(&self.script.words());
         for played in all {
             match played {
                 // Who declines once declines again: agents ask a second time.
