@@ -18,6 +18,8 @@ pub(crate) struct Asked {
     pub(crate) model: String,
     pub(crate) stream: bool,
     pub(crate) tools: Vec<Tool>,
+    /// Names of host tools anywhere in it: some agents tell them in words, and have them looked up before a call.
+    pub(crate) named: Vec<String>,
     /// Calls in the history. Only this server makes any.
     pub(crate) calls: usize,
     /// What the model said in the history.
@@ -38,6 +40,16 @@ impl Asked {
     pub(crate) fn tool(&self, names: &[&str]) -> Option<&Tool> {
         names.iter().find_map(|name| self.tools.iter().find(|tool| tool.name == *name))
     }
+}
+
+/// Every word that looks like the name of a host tool.
+pub(crate) fn host_tools(body: &str) -> Vec<String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    let names = body.match_indices("mcp__").map(|(at, _)| body[at..].split(|letter| !is_part(letter)).next());
+    let mut names: Vec<String> = names.flatten().map(str::to_owned).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// The items of a list; nothing where it is none.

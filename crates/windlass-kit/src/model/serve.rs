@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::http::{self, Request};
 use super::offer::{Item, Played, played};
-use super::request::Asked;
+use super::request::{Asked, host_tools};
 use super::script::{Script, Usage};
 use super::seen::{MOST, MOST_BODY, Seen};
 use super::wire::{Answer, Wire};
@@ -161,7 +161,8 @@ impl State {
             self.keep(seen);
             return whole(out, 400, &json!({ "error": { "message": "the scripted model reads plain JSON" } }));
         }
-        let asked = wire.read(&body);
+        let mut asked = wire.read(&body);
+        asked.named = host_tools(&seen.body);
         seen.tools = asked.tools.iter().map(|tool| tool.name.clone()).collect();
         seen.work = self.script.without_tools || !asked.tools.is_empty();
         let (next, missing) = self.next(&asked, seen.work);
