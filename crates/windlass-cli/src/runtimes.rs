@@ -463,8 +463,7 @@ fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
 /// Passes on how hard the model is to think, where the agent can be told.
 fn tell_effort(known: &Known, effort: &str, flag: bool, options: &mut Map<String, Json>) -> Result<(), Failure> {
     let key = match known.kind {
-        Kind::ClaudeCode => "effort",
-        Kind::Codex => "reasoning_effort",
+        Kind::ClaudeCode | Kind::Codex => "effort",
         _ if !flag => return Ok(()),
         _ => {
             return Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))

@@ -300,6 +300,29 @@ async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_are_fat_and_never_end_are_kept_short() {
+    let before = most_memory();
+    let (stop, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let fat = "z".repeat(300 << 10);
+            for n in 0..60 {
+                agent
+                    .update(json!({ "sessionUpdate": "tool_call", "toolCallId": format!("{n}{fat}"), "title": fat,
+                    "kind": "edit", "status": "in_progress", "rawInput": { "a": fat, "path": fat }, "rawOutput": fat,
+                    "content": [{ "type": "diff", "path": "p", "newText": fat }] }))
+                    .await;
+            }
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert_eq!(notes.results.lock().unwrap().len(), 60);
+    let more = most_memory().saturating_sub(before);
+    assert!(more < 64 << 10, "{more} KiB");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
     let before = most_memory();
     let (stop, _) = Stage::default()

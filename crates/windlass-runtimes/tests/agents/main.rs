@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod claude_code;
+mod codex;
 mod real;
 mod script;
 mod stage;

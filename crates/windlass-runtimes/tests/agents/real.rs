@@ -15,6 +15,7 @@ use windlass_core::runtime::Stop;
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 use windlass_runtimes::agent::{Adapter, Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+use windlass_runtimes::codex::{Codex, CodexOptions};
 
 use crate::stage::{Quiet, Stage};
 
@@ -38,12 +39,14 @@ fn trial(variable: &str) -> Option<Trial> {
 
 impl Trial {
     fn stage(&self) -> Stage {
-        let (home, workspace, model) =
-            (self.home.path().to_owned(), self.workspace.path().to_owned(), self.model.clone());
+        let (home, workspace) = (self.home.path().to_owned(), self.workspace.path().to_owned());
         let at = home.clone();
-        let mut stage = Stage::new(Arc::default(), move |launch| start(launch, &at, &workspace, &model));
+        let root = workspace.clone();
+        let mut stage = Stage::new(Arc::default(), move |launch| start(launch, &at, &workspace));
         stage.metering = Metering::Wire(Arc::new(Quiet));
         stage.home = home;
+        stage.root = Some(root);
+        stage.endpoint = self.model.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap();
         stage
     }
 
@@ -64,15 +67,18 @@ impl Trial {
         };
         ClaudeCode::new(options).unwrap()
     }
+
+    fn codex(&self) -> Codex {
+        let options =
+            CodexOptions { program: self.program.clone(), model: Some("gpt-5.5".into()), ..CodexOptions::default() };
+        Codex::new(options).unwrap()
+    }
 }
 
-fn start(launch: &Launch, home: &Path, workspace: &Path, model: &str) -> Inmate {
+fn start(launch: &Launch, home: &Path, workspace: &Path) -> Inmate {
     let mut command = tokio::process::Command::new(&launch.argv[0]);
     command.args(&launch.argv[1..]).env_clear().current_dir(workspace).env("HOME", home).env("PATH", "/usr/bin:/bin");
-    for (name, value) in &launch.env {
-        // The address that was served by nobody is that of the scripted model.
-        command.env(name, value.replace("http://127.0.0.1:8080", model));
-    }
+    command.envs(launch.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
     Inmate {
@@ -158,6 +164,16 @@ fn claude_code_itself_stops_fails_and_answers_in_a_schema() {
     let mut stage = trial.stage();
     stage.cancel_at = Some("delta three");
     assert_eq!(trial.run(&stage, trial.claude(), "SLOW"), Stop::Cancelled, "{:#?}", stage.lines());
+    // And while a call waits for its verdict; then the conversation goes on.
+    let first = session(&stage);
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    stage.cancel_at = Some("judged ");
+    assert_eq!(trial.run(&stage, trial.claude(), "SHELL:echo never"), Stop::Cancelled, "{:#?}", stage.lines());
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    assert_eq!(trial.run(&stage, trial.claude(), "go on"), Stop::Done, "{:#?}", stage.lines());
+    assert_eq!(session(&stage), first);
     let stage = trial.stage();
     let stop = trial.run(&stage, trial.claude(), "FAIL500");
     assert!(matches!(&stop, Stop::Provider(err) if err.status == Some(500)), "{stop:?}");
@@ -167,5 +183,61 @@ fn claude_code_itself_stops_fails_and_answers_in_a_schema() {
         check: Arc::new(|value| value["a"].as_i64().map(|_| ()).ok_or("no a".into())),
     });
     let stop = trial.run(&stage, trial.claude(), "JSONOUT:{\"a\":1}");
+    assert_eq!(stop, Stop::Answered { output: json!({"a": 1}) }, "{:#?}", stage.lines());
+}
+
+#[test]
+fn codex_itself_works_asks_and_goes_on() {
+    let Some(trial) = trial("WINDLASS_TRY_CODEX") else { return };
+    let mut stage = trial.stage();
+    let prompt = "SHELL:ls\nSHELL:echo hi > out.txt\nSHELL:touch forbidden.txt\nWRITE:new.txt=hello\nCALL:lookup \
+        {\"key\":\"k1\"}";
+    assert_eq!(trial.run(&stage, trial.codex(), prompt), Stop::Done, "{:#?}", stage.lines());
+    let lines = calm(&stage);
+    assert!(trial.has("out.txt") && trial.has("new.txt") && !trial.has("forbidden.txt"), "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("judged ")).count(), 4, "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("ran ")).count(), 1, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.starts_with("observed ") || line.contains("unread")), "{lines:#?}");
+    // The same conversation again, with our tools still in it.
+    let first = session(&stage);
+    stage = trial.stage();
+    stage.session.clone_from(&first);
+    let stop = trial.run(&stage, trial.codex(), "CALL:lookup {\"key\":\"k2\"}");
+    assert_eq!(stop, Stop::Done, "{:#?}", stage.lines());
+    assert_eq!(session(&stage), first);
+    assert!(stage.lines().iter().any(|line| line.starts_with("ran ")), "{:#?}", stage.lines());
+    // One that it does not know.
+    stage = trial.stage();
+    stage.session = Some("codex:01a1dccb-53ba-7570-be40-82efc663d892".into());
+    assert_eq!(trial.run(&stage, trial.codex(), "more"), Stop::Done, "{:#?}", stage.lines());
+    assert!(stage.lines()[0].starts_with("warned session_lost"), "{:#?}", stage.lines());
+}
+
+#[test]
+fn codex_itself_stops_fails_and_answers_in_a_schema() {
+    let Some(trial) = trial("WINDLASS_TRY_CODEX") else { return };
+    let mut stage = trial.stage();
+    stage.cancel_at = Some("delta three");
+    assert_eq!(trial.run(&stage, trial.codex(), "SLOW"), Stop::Cancelled, "{:#?}", stage.lines());
+    // And while a call waits for its verdict; then the conversation goes on.
+    let first = session(&stage);
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    stage.cancel_at = Some("judged ");
+    assert_eq!(trial.run(&stage, trial.codex(), "SHELL:echo never"), Stop::Cancelled, "{:#?}", stage.lines());
+    let mut stage = trial.stage();
+    stage.session.clone_from(&first);
+    assert_eq!(trial.run(&stage, trial.codex(), "go on"), Stop::Done, "{:#?}", stage.lines());
+    assert_eq!(session(&stage), first);
+    let stage = trial.stage();
+    let stop = trial.run(&stage, trial.codex(), "FAIL500");
+    assert!(matches!(&stop, Stop::Provider(_)), "{stop:?}");
+    let mut stage = trial.stage();
+    stage.output = Some(WantedOutput {
+        schema: json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+            "additionalProperties": false}),
+        check: Arc::new(|value| value["a"].as_i64().map(|_| ()).ok_or("no a".into())),
+    });
+    let stop = trial.run(&stage, trial.codex(), "JSONOUT:{\"a\":1}");
     assert_eq!(stop, Stop::Answered { output: json!({"a": 1}) }, "{:#?}", stage.lines());
 }
