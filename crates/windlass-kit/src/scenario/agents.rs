@@ -9,7 +9,7 @@ use crate::product::Ask;
 
 /// The most memory the engine may have after a flood, and the most its log may hold.
 const MEMORY: u64 = 700 << 20;
-const LOG: usize = 8 << 20;
+const LOG: usize = 16 << 20;
 
 pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
     if let Some(judged) = not_foreign(stage) {
