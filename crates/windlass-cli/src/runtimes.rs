@@ -290,6 +290,13 @@ fn foreign(
     let (vendor, model) = named_model(agent, settings)?;
     let login = auth.as_deref() == Some("login");
     let metering = metering_plan(known, login, metering.as_deref(), settings)?;
+    if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
+        let why = "what an agent sends to its model can only be counted where its network is its own, and with \
+                   `--net open` it is the machine's";
+        return Err(
+            Failure::new(crate::exit::ISOLATION, why).hint("leave it off, or allow hosts by name: --net allow:HOST")
+        );
+    }
     let (upstream, login_file, hosts) = if login {
         let hosts = login_hosts(known)?;
         (None, Some(login_file(known, settings)?), hosts)
