@@ -3,8 +3,9 @@
 //! Nothing here is part of the product, and nothing here knows the engine.
 //!
 //! [`wire`] writes a model's answers, [`server`] serves them, [`exchange`] is a floor's way to the server,
-//! [`story`] is a long session, [`flags`] reads the command line of all of them.
+//! [`story`] is a long session, [`booth`] stands around a meter, [`flags`] reads the command line of all of them.
 
+pub mod booth;
 pub mod exchange;
 pub mod flags;
 pub mod server;

@@ -41,6 +41,7 @@ const GROUPS: &[Group] = &[
     Group { name: "growth", measure: rows::thousand_steps },
     Group { name: "flood", measure: rows::flood },
     Group { name: "decode", measure: rows::decode },
+    Group { name: "meter", measure: rows::meter },
     Group { name: "size", measure: rows::size },
     Group { name: "store", measure: store::rows },
     // Last: it looks at every file of a large tree, and what this process holds shows in the memory of its children.

@@ -52,7 +52,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-crash",
         ],
     ),
-    ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers"]),
+    ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers", "windlass-runtimes"]),
     ("xtask", &[]),
 ];
 

@@ -109,6 +109,9 @@ impl From<EngineError> for Failure {
         match err {
             EngineError::Store(err) => err.into(),
             EngineError::Unmet(unmet) => Self::usage(unmet.to_string()),
+            EngineError::Unusable { ref tool, .. } => Self::usage(err.to_string()).hint(format!(
+                "leave it out of this run with the setting `rules.deny = [\"{tool}\"]`, or use another runtime"
+            )),
             EngineError::OtherWorkspace { ref workspace, .. } => {
                 let hint = format!("go on there: add -C {workspace}");
                 Self::usage(err.to_string()).hint(hint)

@@ -136,7 +136,14 @@ impl Profile {
             None => return Err(unknown(name, layers)),
         };
         match layers.text(&key("mode")) {
-            Some("analysis") => profile.mode = RunMode::Analysis,
+            // What only looks is held to it, not asked nicely.
+            Some("analysis") => {
+                profile.mode = RunMode::Analysis;
+                profile.lands_nothing = true;
+                profile.in_place = true;
+                profile.ceilings = ONLY_LOOKS.to_vec();
+                profile.tools.get_or_insert_with(|| LOOKING.iter().map(|tool| (*tool).to_owned()).collect());
+            }
             Some("patch") => profile.mode = RunMode::Patch,
             Some(_) => profile.mode = RunMode::Full,
             None => {}

@@ -47,7 +47,7 @@ pub(crate) fn sandbox(
         hidden,
         limits: limits(settings)?,
         accept_landlock: settings.layers.text("sandbox.accept") == Some("landlock"),
-        agent: None,
+        agent,
         home,
     };
     let sandbox = Sandbox::new(plan, helper()?, env);

@@ -24,6 +24,13 @@ pub(crate) enum Tape {
     Play(PathBuf),
 }
 
+/// Who asks: a foreign agent puts new ids and folders into every request, so that none is the same twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Ours,
+    Foreign,
+}
+
 impl Tape {
     /// Puts the cassette beside the network, or in its place.
     pub(crate) fn put_in(
@@ -31,6 +38,7 @@ impl Tape {
         options: &mut ProviderOptions,
         vendor: &Vendor,
         redactor: Arc<dyn Redactor>,
+        asks: Asks,
     ) -> Result<(), Failure> {
         match self {
             Self::Record(file) => options.http = options.http.clone().recording(recorder(file, redactor)?),
@@ -43,7 +51,10 @@ impl Tape {
                 }
                 // Nobody is asked, so no key is needed.
                 options.key.get_or_insert_with(|| SecretString::from("played".to_owned()));
-                options.http = options.http.clone().playing(player);
+                options.http = options.http.clone().playing(match asks {
+                    Asks::Ours => player,
+                    Asks::Foreign => player.loosely(),
+                });
             }
         }
         Ok(())

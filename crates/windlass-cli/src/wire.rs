@@ -37,6 +37,7 @@ use crate::layers::{Inputs, Prompt};
 use crate::plan::ModelPlan;
 use crate::runtimes::RuntimePlan;
 use crate::settings::Settings;
+use crate::tape::Asks;
 use crate::{programs, sandboxing};
 
 use self::agents::{Chosen, Making};
@@ -212,7 +213,7 @@ fn provider(
         ModelPlan::Served { vendor, model, base_url, tape } => {
             let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
             if let Some(tape) = tape {
-                tape.put_in(&mut options, vendor, redactor_of(credentials))?;
+                tape.put_in(&mut options, vendor, redactor_of(credentials), Asks::Ours)?;
             }
             let wire = WireProvider::new(**vendor, options).map_err(setup_failure)?;
             Ok((configured(settings, Arc::new(wire), model), model.clone()))

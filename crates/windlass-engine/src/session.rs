@@ -24,7 +24,7 @@ use windlass_core::history::History;
 use windlass_core::id::{AskId, RunId, SessionId, TraceId};
 use windlass_core::image::Swap;
 use windlass_core::message::{Message, Origin, Role};
-use windlass_core::runtime::{RunMode, Runtime, Unmet};
+use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
@@ -195,6 +195,14 @@ pub enum EngineError {
     /// The runtime cannot do the work.
     #[error(transparent)]
     Unmet(#[from] Unmet),
+    /// A tool that the runtime cannot be given.
+    #[error("the runtime `{runtime}` takes no tools of ours, so it cannot be given `{tool}`")]
+    Unusable {
+        /// Which tool.
+        tool: String,
+        /// Who.
+        runtime: String,
+    },
     /// The log could not be opened or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -248,7 +256,13 @@ impl Engine {
     /// Opens a session for a kind of work. A runtime that cannot do it fails here, by name.
     pub async fn open(&self, which: Open, mode: RunMode) -> Result<Session, EngineError> {
         let parts = &self.0;
-        parts.runtime.capabilities().require(parts.runtime.name(), mode.work())?;
+        let (name, can) = (parts.runtime.name(), parts.runtime.capabilities());
+        can.require(name, mode.work())?;
+        // Those that are for our own loop alone are nobody else's loss.
+        let given = parts.tools.iter().find(|tool| tool.spec().exposure == Exposure::Function);
+        if let Some(tool) = given.filter(|_| !can.has(Capability::FunctionTools)) {
+            return Err(EngineError::Unusable { tool: tool.spec().name.clone(), runtime: name.to_owned() });
+        }
         match which {
             Open::New => self.create(mode).await,
             Open::Resume(id) => self.resume(id, mode).await,

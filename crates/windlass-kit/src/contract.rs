@@ -127,3 +127,49 @@ pub(crate) fn untouched(place: &Place) -> Result<(), String> {
     let same = place.tree().get("a.txt").is_some_and(|bytes| bytes == b"one\ntwo\nthree\n");
     holds(same, || "a.txt was changed".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(kinds: &[(&str, &str)], says: &str) {
+        let event = |(at, (kind, run)): (usize, &(&str, &str))| json!({ "seq": at + 1, "kind": kind, "run": run });
+        let log: Vec<Value> = kinds.iter().enumerate().map(event).collect();
+        let said = one_end(&log).err().unwrap_or_default();
+        assert!(if says.is_empty() { said.is_empty() } else { said.contains(says) }, "{says}: {said}");
+    }
+
+    #[test]
+    fn a_run_has_one_end_and_nothing_after_it() {
+        check(&[("run_started", "r1"), ("spent", "r1"), ("run_finished", "r1")], "");
+        check(&[("run_started", "r1"), ("run_finished", "r1"), ("run_started", "r2"), ("run_finished", "r2")], "");
+        check(&[("session_opened", "")], "no run_started");
+        check(&[("run_started", "r1"), ("spent", "r1")], "has 0 terminal events");
+        check(&[("run_started", "r1"), ("run_finished", "r1"), ("run_finished", "r1")], "has 2 terminal events");
+        check(&[("run_started", "r1"), ("run_finished", "r1"), ("spent", "r1")], "after the end of run");
+    }
+
+    #[test]
+    fn a_gap_in_the_numbers_is_seen() {
+        let log = [
+            json!({ "seq": 1, "kind": "run_started", "run": "r" }),
+            json!({ "seq": 3, "kind": "run_finished", "run": "r" }),
+        ];
+        assert!(one_end(&log).is_err_and(|why| why.contains("gaps")));
+    }
+
+    #[test]
+    fn a_process_of_the_place_is_found_until_it_is_gone() {
+        let place = Place::new().unwrap_or_else(|why| panic!("{why}"));
+        let mut command = std::process::Command::new("sleep");
+        command.arg("60").current_dir(place.work());
+        let Ok(mut child) = command.spawn() else { panic!("sleep cannot be started") };
+        let left = nobody_left(&place);
+        let _ = child.kill().and_then(|()| child.wait());
+        assert!(left.is_err_and(|why| why.contains("sleep 60")));
+        assert_eq!(nobody_left(&place), Ok(()));
+    }
+}

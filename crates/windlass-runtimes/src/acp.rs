@@ -2,16 +2,16 @@
 //! here: who may do what is decided by the gate, and what holds an agent is its place.
 //!
 //! In the order of one try: [`options`] and [`profiles`] say how it is started, `opening` begins the conversation,
-//! `talk` follows a turn over the pipes of `peer`, `transcript` makes facts of what it tells, `call` and `permission`
+//! `talk` follows a turn over the pipes of its program (`rpc`), `transcript` makes facts of what it tells, `call` and `permission`
 //! have its calls judged, and `desk` and `terminals` do what it asks of us.
 
 mod call;
 mod desk;
 mod opening;
 pub mod options;
-mod peer;
 mod permission;
 pub mod profiles;
+mod rpc;
 mod talk;
 mod terminals;
 mod transcript;
@@ -29,13 +29,12 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::desk::Desk;
 use self::options::AcpOptions;
-use self::peer::{Peer, RpcError};
 use self::profiles::{Dialect, GENERIC, Profile, TurnUsage, turn_usage};
+use self::rpc::{Rpc, RpcError};
 use self::talk::{Phase, Serves, Talk, Waited};
 use self::transcript::Transcript;
 use self::words::{clean, clip};
-use crate::agent::{Adapter, Answer, End, ModelAccess, Reported, Visit};
-use crate::contract::CONTRACT;
+use crate::agent::{Adapter, Answer, End, ModelAccess, Reported, Visit, told_anew};
 
 /// An agent that speaks the protocol.
 pub struct Acp {
@@ -55,7 +54,7 @@ pub struct AcpError(pub String);
 
 /// A conversation that goes on.
 struct Live {
-    peer: Peer,
+    rpc: Rpc,
     desk: Arc<Desk>,
     transcript: Transcript,
     /// The agent's own name for it.
@@ -75,11 +74,12 @@ struct Live {
 }
 
 impl Live {
-    fn new(peer: Peer) -> Self {
+    fn new(rpc: Rpc) -> Self {
+        let desk: Arc<Desk> = Arc::default();
         Self {
-            peer,
-            desk: Arc::default(),
-            transcript: Transcript::default(),
+            rpc,
+            transcript: Transcript::new(Arc::clone(&desk)),
+            desk,
             session: String::new(),
             agent: String::new(),
             forgot: false,
@@ -153,8 +153,7 @@ impl Acp {
         for (code, text) in std::mem::take(&mut live.warnings) {
             visit.warn(code, text).await?;
         }
-        let say =
-            if std::mem::take(&mut live.forgot) { format!("{CONTRACT}\n\nThe task:\n{say}") } else { say.to_owned() };
+        let say = if std::mem::take(&mut live.forgot) { told_anew(visit, say) } else { say.to_owned() };
         live.transcript.begin();
         let params = PromptRequest::new(live.session.clone(), vec![ContentBlock::Text(TextContent::new(say))]);
         let mut talk = Talk::new(live, visit, self.clock.as_ref(), &self.name, self.serves());
@@ -196,7 +195,7 @@ impl Acp {
     }
 
     async fn tell_what_was_passed_over(&self, live: &mut Live, visit: &Visit<'_>) -> Result<(), RuntimeError> {
-        let odd = live.odd + live.peer.passed_over() + live.transcript.unknown;
+        let odd = live.odd + live.rpc.passed_over() + live.transcript.unknown;
         let more = odd.saturating_sub(std::mem::replace(&mut live.told_odd, odd));
         if more > 0 {
             let text = format!("{more} messages of {} were not understood and passed over", self.name);
@@ -231,7 +230,6 @@ impl Adapter for Acp {
             C::FilesystemRead,
             C::FilesystemEdit,
             C::Shell,
-            C::Sandbox,
         ])
     }
 

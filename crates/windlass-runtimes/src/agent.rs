@@ -22,7 +22,7 @@ use windlass_core::store::StoreError;
 use windlass_core::workspace::Terms;
 use windlass_core::{BoxFuture, CancellationToken};
 
-use crate::contract::{CONTRACT, GO_ON, asks_for_leave};
+use crate::contract::{CONTRACT, GO_ON, REFUSED, asks_for_leave};
 
 pub use self::visit::{ModelAccess, Reported, Visit};
 
@@ -30,6 +30,8 @@ pub use self::visit::{ModelAccess, Reported, Visit};
 pub const CANCEL_GRACE: Duration = Duration::from_millis(500);
 /// How often an answer that does not fit its schema goes back.
 const MAX_REPAIRS: u32 = 2;
+/// How often an agent is sent on that ended its turn at a refusal.
+const MAX_REFUSALS: u32 = 5;
 /// How often a person may say something more before the try ends all the same.
 const MAX_STEERED: u32 = 50;
 /// Characters of an earlier conversation that an agent is told which does not remember it.
@@ -255,7 +257,7 @@ impl ForeignRuntime {
     async fn talk(&self, visit: &Visit<'_>) -> Result<Stop, RuntimeError> {
         let job = visit.job;
         let mut say = self.opening(visit).await?;
-        let (mut repairs, mut told_to_go_on) = (0, false);
+        let (mut repairs, mut refusals, mut told_to_go_on) = (0, 0, false);
         for _ in 0..MAX_STEERED {
             let answer = self.adapter.converse(visit, &say).await?;
             self.book_reported(visit).await?;
@@ -276,6 +278,13 @@ impl ForeignRuntime {
             }
             if job.outlet.steer().await? {
                 say = last_words(job.outlet);
+                continue;
+            }
+            // Some agents take a refusal for the end of the turn.
+            if visit.ended_at_a_refusal() && answer.text.trim().is_empty() && refusals < MAX_REFUSALS {
+                refusals += 1;
+                REFUSED.clone_into(&mut say);
+                job.outlet.emit(EventKind::Said { message: Message::internal(REFUSED) }).await?;
                 continue;
             }
             match self.checked_output(answer.output, &answer.text) {

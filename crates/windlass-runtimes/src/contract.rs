@@ -13,6 +13,11 @@ files as they are. Do not commit, unless the task asks for it.";
 pub const GO_ON: &str = "\
 Nobody can confirm anything: you have every permission that there is. Do the whole task now, in the files.";
 
+/// What an agent is told that ended its turn at a refusal, with nothing said.
+pub const REFUSED: &str = "\
+That call was refused, and stays refused. Go on with the rest of the task without it, another way where there is one, \
+and say at the end what you could not do.";
+
 /// Phrases with which agents ask for leave, in the last part of what they say.
 const ASKING: &[&str] = &[
     "shall i",

@@ -73,6 +73,24 @@ impl Peer {
         }
     }
 
+    /// Bytes that wait for the program to read them.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.
+    pub async fn write_on(&mut self) {
+        let Self { stdin, waiting, stderr, tail, .. } = self;
+        tokio::select! {
+            biased;
+            wrote = write_some(stdin, waiting) => if wrote.is_err() {
+                self.hang_up();
+            },
+            () = complain(stderr, tail) => {}
+        }
+    }
+
     /// Lines that could not be read: too long ones, and such that are no JSON.
     #[must_use]
     pub fn unread(&self) -> u64 {
@@ -101,15 +119,24 @@ impl Peer {
         let Self { lines, stderr, tail, life, .. } = self;
         let mut over = life.wait();
         let mut said_all = false;
-        loop {
+        let end = loop {
             tokio::select! {
                 biased;
-                end = &mut over => return end.ok(),
+                end = &mut over => break end.ok(),
                 () = &mut time => return None,
                 line = lines.line(), if !said_all => said_all = !matches!(line, Ok(Some(_))),
                 () = complain(stderr, tail) => {}
             }
+        };
+        // Its last complaint is often why it ended, and may still be in the pipe.
+        while stderr.is_some() {
+            tokio::select! {
+                biased;
+                () = complain(stderr, tail) => {}
+                () = &mut time => break,
+            }
         }
+        end
     }
 
     /// How it ended, for a person, after it said the last.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
-use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
+use windlass_core::tool::{Effect, Exposure, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::Command;
 
 use crate::args::invalid;
@@ -64,7 +64,9 @@ impl ProcessTool {
         }
         let line = self.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         // Serial, and asked for like any command, whatever it says of itself.
-        let spec = ToolSpec::new(&self.name, &self.description, self.schema, self.effect);
+        let mut spec = ToolSpec::new(&self.name, &self.description, self.schema, self.effect);
+        // A person added it, so that whoever works is to have it.
+        spec.exposure = Exposure::Function;
         Ok(Arc::new(Program { spec, line, timeout: self.timeout }))
     }
 }

@@ -155,6 +155,26 @@ pub(crate) fn decode(lab: &Lab) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// What the meter adds to the model traffic of a foreign agent. A twentieth of a core is 50 ms of each second.
+pub(crate) fn meter(lab: &Lab) -> Result<Vec<Row>> {
+    let mut command = lab.program("meter-speed");
+    command.args(["--times", &lab.times(500).to_string(), "--streams", &lab.times(20).to_string()]);
+    let output = command.output().context("meter-speed could not be started")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let column = |name: &str, at: usize| -> Result<Spread> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.trim().split(' ').nth(at)?.parse().ok());
+        Spread::of(lines.collect()).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let row = |title, name, target| -> Result<Row> {
+        let row = Row::new(title, Unit::Ms, column(name, 0)?).floor("a plain TCP relay", column(name, 1)?);
+        Ok(row.target(target))
+    };
+    Ok(vec![
+        row("first byte through the meter", "first ", Target::Over(1.0))?,
+        row("CPU of the meter for a second at 2 MB/s", "second ", Target::Below(50.0))?,
+    ])
+}
+
 /// The program on disk.
 pub(crate) fn size(lab: &Lab) -> Result<Vec<Row>> {
     let bytes = |name| -> Result<Spread> {

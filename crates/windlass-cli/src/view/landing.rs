@@ -44,19 +44,20 @@ pub(super) fn foreign(name: &str, terms: &Terms) -> Vec<(Style, String)> {
         "per_call" => "each call is judged",
         _ => "calls are not judged one by one, the sandbox holds them",
     };
-    let mut lines = vec![(
-        Style::Dim,
-        format!("{name} works on a copy ({}); {gate}; network: {}", terms.isolation, terms.network),
-    )];
+    let mut lines =
+        vec![(Style::Dim, format!("{name} works on a copy ({}); {gate}; network: {}", terms.isolation, terms.network))];
     match terms.metering.as_str() {
-        "wire" => lines.push((Style::Dim, "metering: wire (its model is asked through us, with a key it never sees)".into())),
+        "wire" => {
+            lines.push((Style::Dim, "metering: wire (its model is asked through us, with a key it never sees)".into()))
+        }
         "reported" => lines.push((
             Style::Warning,
             "metering: reported (what it spends is its own word, limits are looked at between its turns, and it holds \
              your login)"
                 .into(),
         )),
-        _ => lines.push((Style::Warning, "metering: none (nothing is counted or limited, and it holds your login)".into())),
+        _ => lines
+            .push((Style::Warning, "metering: none (nothing is counted or limited, and it holds your login)".into())),
     }
     lines
 }

@@ -29,6 +29,7 @@ use crate::layers::Prompt;
 use crate::plan::ModelPlan;
 use crate::runtimes::{ForeignPlan, Kind, MeteringPlan, RuntimePlan};
 use crate::settings::Settings;
+use crate::tape::Asks;
 
 /// What runtimes are made from.
 pub(super) struct Making<'a> {
@@ -132,15 +133,16 @@ impl Making<'_> {
             let (vendor, base_url) = (upstream.vendor, upstream.base_url.clone());
             let mut options = provider_options(self.settings, vendor, base_url, self.credentials)?;
             if let Some(tape) = &upstream.tape {
-                tape.put_in(&mut options, vendor, redactor_of(self.credentials))?;
+                tape.put_in(&mut options, vendor, redactor_of(self.credentials), Asks::Foreign)?;
             }
             upstreams.push(Arc::new(WireProvider::new(*vendor, options).map_err(setup_failure)?));
         }
         let prices = prices(self.settings);
         let price_of = move |model: &str| prices.get(model).copied();
         let cost_is_explicit = self.settings.limit("max_budget_usd").flatten().is_some();
-        Meter::new(upstreams, Arc::new(price_of), cost_is_explicit)
-            .map_err(|err| Failure::new(crate::exit::FAILED, format!("there is no chance to be had on this machine: {err}")))
+        Meter::new(upstreams, Arc::new(price_of), cost_is_explicit).map_err(|err| {
+            Failure::new(crate::exit::FAILED, format!("there is no chance to be had on this machine: {err}"))
+        })
     }
 }
 

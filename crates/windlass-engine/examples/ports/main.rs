@@ -8,6 +8,7 @@ mod artifacts;
 mod asks;
 mod clock;
 mod compact;
+mod enclosure;
 mod fakes;
 mod files;
 mod fork;
@@ -40,6 +41,7 @@ pub(crate) const ALL: &[(&str, Show)] = &[
     ("asks", || Box::pin(asks::show())),
     ("clock", || Box::pin(clock::show())),
     ("compact", || Box::pin(compact::show())),
+    ("enclosure", || Box::pin(enclosure::show())),
     ("files", || Box::pin(files::show())),
     ("fork", || Box::pin(fork::show())),
     ("gate", || Box::pin(gate::show())),

@@ -23,7 +23,7 @@ pub(crate) struct Nothing;
 /// Knows `make`, which fails.
 struct Make;
 
-fn no<T>() -> Result<T, ProcessError> {
+pub(crate) fn no<T>() -> Result<T, ProcessError> {
     Err(ProcessError("this workspace does not run that; it knows `make`".into()))
 }
 
@@ -44,6 +44,8 @@ macro_rules! no_jobs {
         }
     };
 }
+
+pub(crate) use no_jobs;
 
 impl Processes for Nothing {
     fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {

@@ -1,5 +1,6 @@
 //! Plays recorded exchanges in the place of the network, in order. Strict: a request that is not the recorded one is
-//! an error that names the first difference. It never connects to anything.
+//! an error that names the first difference. For agents that are not ours it can be told to be less so. It never connects
+//! to anything.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +15,8 @@ use super::{CassetteError, Row};
 pub struct Player {
     rows: Arc<Vec<Row>>,
     next: Arc<Mutex<usize>>,
+    /// Rows that were played, where they are played in any order.
+    played: Option<Arc<Mutex<Vec<bool>>>>,
     redactor: Arc<dyn Redactor>,
 }
 
@@ -43,7 +46,16 @@ impl Player {
         if rows.is_empty() {
             return Err(CassetteError::Empty);
         }
-        Ok(Self { rows: Arc::new(rows), next: Arc::default(), redactor })
+        Ok(Self { rows: Arc::new(rows), next: Arc::default(), played: None, redactor })
+    }
+
+    /// The same for an agent that is not ours, which says its session, its folder and the time in every request and asks
+    /// several things at once: a request is answered by the first exchange left that went to the same place with the same
+    /// model.
+    #[must_use]
+    pub fn loosely(self) -> Self {
+        let played = vec![false; self.rows.len()];
+        Self { played: Some(Arc::new(Mutex::new(played))), ..self }
     }
 
     /// The first exchange in which a model was named, and its name.
@@ -61,8 +73,33 @@ impl Player {
         self.rows.len() - *self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The first exchange left that went to the same place with the same model.
+    fn loose_answer(&self, played: &Mutex<Vec<bool>>, asked: &Asked<'_>) -> Result<Answer, String> {
+        let asked = asked.row(self.redactor.as_ref());
+        let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = model_of(&asked.body);
+        let fits = |row: &Row| {
+            let there = (&row.request.method, &row.request.path) == (&asked.method, &asked.path);
+            there && model_of(&row.request.body) == model
+        };
+        let found = self.rows.iter().enumerate().find(|(at, row)| !played[*at] && fits(row));
+        let Some((at, row)) = found else {
+            let (method, path) = (&asked.method, &asked.path);
+            let with = model.map_or(String::new(), |model| format!(" with the model `{model}`"));
+            return Err(format!(
+                "the cassette holds no exchange that is left for {method} {path}{with}; record it anew"
+            ));
+        };
+        played[at] = true;
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Ok(answer_of(row))
+    }
+
     /// The next answer, if this is the next request.
     pub(crate) fn answer(&self, asked: &Asked<'_>) -> Result<Answer, String> {
+        if let Some(played) = &self.played {
+            return self.loose_answer(played, asked);
+        }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let total = self.rows.len();
         let Some(row) = self.rows.get(*next) else {
@@ -88,12 +125,25 @@ impl Player {
             return Err(different(&format!("body at `{place}`"), &was, &is));
         }
         *next += 1;
-        Ok(Answer {
-            status: row.response.status,
-            content_type: row.response.content_type.clone(),
-            body: row.body().unwrap_or_default(), // was readable when the cassette was read
-        })
+        Ok(answer_of(row))
     }
+}
+
+fn answer_of(row: &Row) -> Answer {
+    Answer {
+        status: row.response.status,
+        content_type: row.response.content_type.clone(),
+        body: row.body().unwrap_or_default(), // was readable when the cassette was read
+    }
+}
+
+/// The model that a body names.
+fn model_of(body: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        model: Option<String>,
+    }
+    serde_json::from_str::<Named>(body).ok()?.model
 }
 
 /// Where two bodies differ first, and what stands there; `None` when they say the same.

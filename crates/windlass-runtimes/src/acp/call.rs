@@ -1,6 +1,8 @@
 //! One call of the agent as it tells it, piece by piece, and what of ours it amounts to. Kind, title, paths and input are
 //! the agent's own words: whatever in them would be worse than the kind it names is judged, too.
 
+use std::path::Path;
+
 use agent_client_protocol::v1::schema::{
     ContentBlock, Meta, ToolCallContent, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
@@ -29,6 +31,8 @@ pub(super) struct Told {
     pub name: Option<String>,
     /// What it shows people.
     pub title: String,
+    /// The same to its last letter: some agents have the command nowhere else. `None` when it is too long to be judged.
+    whole_title: Option<String>,
     /// What kind of call it says it is.
     pub kind: ToolKind,
     /// How far it is.
@@ -60,6 +64,7 @@ impl Told {
             id,
             name: None,
             title: String::new(),
+            whole_title: None,
             kind: ToolKind::Other,
             status: ToolCallStatus::Pending,
             input: Map::new(),
@@ -87,6 +92,7 @@ impl Told {
                 self.name = word(&title);
             }
             self.title = clip(&clean(&title), MAX_TITLE).into_owned();
+            self.whole_title = (title.len() <= MAX_KEPT).then_some(title);
         }
         if let Some(kind) = kind {
             self.kind = kind;
@@ -216,21 +222,20 @@ impl Told {
     /// The command it would run, where it names one.
     pub(super) fn command(&self) -> Option<String> {
         let named = ["command", "cmd", "script"].iter().find_map(|name| self.input.get(*name));
-        match named? {
-            Value::String(line) if !line.trim().is_empty() => Some(line.clone()),
-            Value::Array(words) => {
-                let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
-                Some(shell_line(&words?))
+        match named {
+            None if self.kind == ToolKind::Execute => {
+                self.whole_title.clone().filter(|title| self.name.as_ref() != Some(title) && !title.trim().is_empty())
             }
-            _ => None,
+            None => None,
+            Some(named) => line_in(named),
         }
     }
 
-    /// What of ours it amounts to.
-    pub(super) fn foreign(&self) -> ForeignCall {
+    /// What of ours it amounts to, in a workspace that is there.
+    pub(super) fn foreign(&self, root: &Path) -> ForeignCall {
         let mut like = Vec::new();
         if let Some(command) = self.command() {
-            like.push(self.like_bash(&command));
+            like.push(self.like_bash(&command, root));
         }
         for (path, new) in &self.diffs {
             like.push(like_of("write_file", json!({ "path": path, "content": new.as_deref().unwrap_or_default() })));
@@ -254,9 +259,10 @@ impl Told {
         names.iter().find_map(|name| self.input.get(*name).and_then(Value::as_str))
     }
 
-    fn like_bash(&self, command: &str) -> Like {
+    fn like_bash(&self, command: &str, root: &Path) -> Like {
         let mut args = json!({ "command": command });
-        if let Some(workdir) = self.text_of(&["cwd", "workdir", "directory"]) {
+        let workdir = self.text_of(&["cwd", "workdir", "directory"]);
+        if let Some(workdir) = workdir.filter(|workdir| Path::new(workdir) != root) {
             args["workdir"] = json!(workdir);
         }
         like_of("bash", args)
@@ -327,6 +333,18 @@ fn name_in(meta: &Meta) -> Option<String> {
 fn word(text: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     (!text.is_empty() && text.len() <= 64 && text.chars().all(fits) && !text.starts_with('/')).then(|| text.to_owned())
+}
+
+/// A command as a line, however it is written.
+fn line_in(named: &Value) -> Option<String> {
+    match named {
+        Value::String(line) if !line.trim().is_empty() => Some(line.clone()),
+        Value::Array(words) => {
+            let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
+            Some(shell_line(&words?))
+        }
+        _ => None,
+    }
 }
 
 fn kind_word(kind: ToolKind) -> &'static str {

@@ -13,13 +13,15 @@ use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
 use windlass_core::workspace::{FileError, FileErrorKind, Files};
 
 use super::call::Told;
-use super::peer::RpcError;
+use super::rpc::RpcError;
 use super::terminals::Terminals;
 use super::words::clip;
 use crate::agent::Visit;
 
-/// The longest file that is read or written for the agent.
-const MAX_FILE: u64 = 10 << 20;
+/// The longest file that is read for the agent. Written as JSON it may be six times as long.
+const MAX_READ: u64 = 4 << 20;
+/// The longest file that is written for it.
+const MAX_WRITTEN: usize = 10 << 20;
 /// Leave that was given and not used yet.
 const MAX_GRANTS: usize = 256;
 /// Characters of a file's text that the log has of a call.
@@ -55,7 +57,7 @@ impl Grant {
     /// Everything that a call shows.
     pub(super) fn all_of(told: &Told, files: &dyn Files) -> Vec<Self> {
         let resolved = |path: &String| files.resolve(path).ok().filter(|to| to.inside).map(|to| to.path);
-        let foreign = told.foreign();
+        let foreign = told.foreign(files.root());
         let mut all = Vec::new();
         for (path, text) in &told.diffs {
             // A text that was too long to be kept cannot be known again.
@@ -173,7 +175,7 @@ pub(super) async fn read(visit: &Visit<'_>, clock: &dyn Clock, params: Value) ->
         Err(err) => return Ok(Err(err)),
     };
     let files = Arc::clone(visit.job.files);
-    let bytes = off_the_loop(move || files.read(&path, MAX_FILE)).await?;
+    let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
     let text = match bytes {
         Ok(bytes) => {
             String::from_utf8(bytes).map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text"))
@@ -196,8 +198,8 @@ pub(super) async fn write(
         Ok(request) => request,
         Err(err) => return Ok(Err(err)),
     };
-    if request.content.len() as u64 > MAX_FILE {
-        let why = format!("{} bytes are too many for one file here; {MAX_FILE} are the most", request.content.len());
+    if request.content.len() > MAX_WRITTEN {
+        let why = format!("{} bytes are too many for one file here; {MAX_WRITTEN} are the most", request.content.len());
         return Ok(Err(RpcError::new(RpcError::FAILED, why)));
     }
     let path = match inside(visit.job.files.as_ref(), &request.path.to_string_lossy()) {

@@ -17,7 +17,7 @@ use windlass_core::enclosure::Launch;
 use windlass_core::runtime::RuntimeError;
 
 use super::options::{McpServer, McpTransport, Setting, Values};
-use super::peer::Peer;
+use super::rpc::Rpc;
 use super::talk::{Phase, Talk, Waited};
 use super::words::{clean, clip};
 use super::{Acp, Live};
@@ -59,7 +59,7 @@ async fn opened<'a>(acp: &'a Acp, visit: &'a Visit<'a>) -> Result<Live, Failed> 
         Ok(inmate) => inmate,
         Err(err) => return broken(format!("{} could not be started: {}", acp.name, err.0)),
     };
-    let mut live = Live::new(Peer::new(inmate));
+    let mut live = Live::new(Rpc::new(inmate));
     let mut talk = Talk::new(&mut live, visit, acp.clock.as_ref(), &acp.name, acp.serves());
     let hello: InitializeResponse = step(acp, &mut talk, "initialize", &greeting(acp)).await?;
     if hello.protocol_version != ProtocolVersion::V1 {
@@ -284,6 +284,10 @@ async fn set_up(acp: &Acp, visit: &Visit<'_>, talk: &mut Talk<'_, '_>, session: 
         };
         let chosen = match (&setting.kind, value) {
             (SessionConfigKind::Boolean(_), Setting::Switch(on)) => json!({ "type": "boolean", "value": on }),
+            // Settings that come as words have no other way to say it.
+            (SessionConfigKind::Boolean(_), Setting::Choice(on)) if on == "true" || on == "false" => {
+                json!({ "type": "boolean", "value": on == "true" })
+            }
             (SessionConfigKind::Select(_), Setting::Choice(name)) => json!({ "value": choice(acp, &setting, name)? }),
             (SessionConfigKind::Boolean(_), _) => {
                 return broken(format!("the setting `{id}` of {} is true or false", acp.name));

@@ -16,13 +16,15 @@ use windlass_core::tool::Admitted;
 
 use super::Live;
 use super::desk::{self, Grant, Reply, fits};
-use super::peer::{Heard, Peer, RpcError};
 use super::permission;
+use super::rpc::{Heard, Rpc, RpcError};
 use super::terminals;
 use crate::agent::{CANCEL_GRACE, End, Visit};
 
 /// Requests of the agent that are under way at a time.
 const MAX_WORK: usize = 32;
+/// Files that are read for it at a time: their texts wait in memory.
+const MAX_READS: usize = 2;
 
 /// How an exchange ended.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ struct Pending {
     id: Value,
     /// It may be told that nobody decides any more.
     permission: bool,
+    /// Its answer may be long.
+    reads: bool,
 }
 
 /// What came of one.
@@ -112,8 +116,8 @@ impl<'t, 'a> Talk<'t, 'a> {
         }
     }
 
-    fn peer(&mut self) -> &mut Peer {
-        &mut self.live.peer
+    fn rpc(&mut self) -> &mut Rpc {
+        &mut self.live.rpc
     }
 
     /// Asks the agent something and follows it until it answers. With a `limit` it has to within that.
@@ -125,12 +129,13 @@ impl<'t, 'a> Talk<'t, 'a> {
         limit: Option<std::time::Duration>,
     ) -> Result<Waited, RuntimeError> {
         self.phase = phase;
-        let id = self.peer().request(method, params);
+        let id = self.rpc().request(method, params);
         let (visit, clock) = (self.visit, self.clock);
         let mut limit = limit.map(|limit| clock.sleep(limit));
         let mut grace: Option<BoxFuture<'_, ()>> = None;
         loop {
-            let listen = self.work.len() < MAX_WORK;
+            let reads = self.pending.iter().filter(|pending| pending.reads).count();
+            let listen = self.work.len() < MAX_WORK && reads < MAX_READS;
             let heard = tokio::select! {
                 biased;
                 () = visit.cancel.cancelled(), if !self.cancelled => {
@@ -150,7 +155,7 @@ impl<'t, 'a> Talk<'t, 'a> {
                     self.finish(done)?;
                     continue;
                 }
-                heard = self.live.peer.hear(listen) => heard,
+                heard = self.live.rpc.hear(listen) => heard,
             };
             match heard {
                 Heard::Response { id: Some(answered), result } if answered == id => {
@@ -164,11 +169,11 @@ impl<'t, 'a> Talk<'t, 'a> {
                 Heard::Told { method, params } => self.told(&method, params).await?,
                 Heard::Request { id, method, params } => self.requested(id, &method, params).await?,
                 Heard::End => {
-                    let how = self.live.peer.obituary(clock.sleep(CANCEL_GRACE)).await;
+                    let how = self.live.rpc.obituary(clock, CANCEL_GRACE).await;
                     return Ok(Waited::Gone(if self.cancelled {
                         End::Cancelled
                     } else {
-                        End::Broken(format!("{} ended before it answered `{method}`: {how}", self.name))
+                        End::Broken(format!("{} ended before it answered `{method}`, {how}", self.name))
                     }));
                 }
             }
@@ -204,11 +209,11 @@ impl<'t, 'a> Talk<'t, 'a> {
         };
         if !served {
             let err = RpcError::new(RpcError::NO_METHOD, format!("there is no method `{method}` here"));
-            self.peer().answer(&id, &Err(err));
+            self.rpc().answer(&id, &Err(err));
             return Ok(());
         }
         if self.cancelled || self.phase == Phase::Opening {
-            self.peer().answer(&id, &called_off(permission));
+            self.rpc().answer(&id, &called_off(permission));
             return Ok(());
         }
         self.counted += 1;
@@ -217,7 +222,7 @@ impl<'t, 'a> Talk<'t, 'a> {
             match fits::<RequestPermissionRequest>(params) {
                 Ok(request) => self.permission(n, request).await?,
                 Err(err) => {
-                    self.peer().answer(&id, &Err(err));
+                    self.rpc().answer(&id, &Err(err));
                     return Ok(());
                 }
             }
@@ -226,7 +231,7 @@ impl<'t, 'a> Talk<'t, 'a> {
             self.live.transcript.flush(self.visit).await?;
             self.service(n, method.to_owned(), params)
         };
-        self.pending.push(Pending { n, id, permission });
+        self.pending.push(Pending { n, id, permission, reads: method == "fs/read_text_file" });
         self.work.push(work);
         Ok(())
     }
@@ -241,7 +246,7 @@ impl<'t, 'a> Talk<'t, 'a> {
         let told = self.live.transcript.asked(self.visit, update).await?;
         let visit = self.visit;
         Ok(Box::pin(async move {
-            match visit.admit(told.foreign()).await {
+            match visit.admit(told.foreign(visit.job.files.root())).await {
                 Ok(admitted) => {
                     let admitted = matches!(admitted, Admitted::Yes { .. });
                     let outcome = permission::outcome(&options, admitted);
@@ -280,7 +285,7 @@ impl<'t, 'a> Talk<'t, 'a> {
         }
         if let Some(at) = self.pending.iter().position(|pending| pending.n == done.n) {
             let pending = self.pending.swap_remove(at);
-            self.peer().answer(&pending.id, &reply);
+            self.rpc().answer(&pending.id, &reply);
         }
         Ok(())
     }
@@ -290,11 +295,11 @@ impl<'t, 'a> Talk<'t, 'a> {
         self.cancelled = true;
         self.work.clear();
         for pending in std::mem::take(&mut self.pending) {
-            self.live.peer.answer(&pending.id, &called_off(pending.permission));
+            self.live.rpc.answer(&pending.id, &called_off(pending.permission));
         }
         if !self.live.session.is_empty() {
             let params = json!({ "sessionId": self.live.session });
-            self.live.peer.tell("session/cancel", &params);
+            self.live.rpc.tell("session/cancel", &params);
         }
     }
 
@@ -302,7 +307,7 @@ impl<'t, 'a> Talk<'t, 'a> {
     pub(super) async fn close(&mut self) {
         self.work.clear();
         for pending in std::mem::take(&mut self.pending) {
-            self.live.peer.answer(&pending.id, &called_off(pending.permission));
+            self.live.rpc.answer(&pending.id, &called_off(pending.permission));
         }
         self.live.desk.keep_grants_of(|_| false);
         self.live.desk.terminals.stop_all(self.visit.job.processes.as_ref()).await;

@@ -1,7 +1,7 @@
 //! Commands that the agent has us run: judged as our `bash`, run beside the run's other commands in the same sandbox,
 //! with a bound on how many there are and how much of what they say is kept. All of them end with the turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
 use super::desk::{Desk, Reply, fits, inside, judge, report};
-use super::peer::RpcError;
+use super::rpc::RpcError;
 use super::words::{clip, quoted, shell_line};
 use crate::agent::Visit;
 
@@ -37,6 +37,8 @@ pub(super) struct Terminals(Mutex<State>);
 struct State {
     made: u64,
     open: HashMap<String, Terminal>,
+    /// The end of what those said that were released last.
+    released: VecDeque<(String, String)>,
 }
 
 struct Terminal {
@@ -93,6 +95,13 @@ impl Terminals {
             }
         }
         Ok(terminal.end.is_some())
+    }
+
+    /// The end of what one said, also when it was released.
+    pub(super) fn said(&self, id: &str) -> Option<String> {
+        let state = self.state();
+        let released = state.released.iter().rev().find(|(known, _)| known == id).map(|(_, said)| said.clone());
+        released.or_else(|| state.open.get(id).map(|terminal| end_of(&terminal.kept).to_owned()))
     }
 
     fn told(&self, id: &str) -> Result<Value, RpcError> {
@@ -195,7 +204,16 @@ pub(super) async fn kill(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply
 /// `terminal/release`: it is ended and forgotten.
 pub(super) async fn release(visit: &Visit<'_>, desk: &Desk, params: Value) -> Reply {
     let Which { terminal_id: id } = fits(params)?;
-    let terminal = desk.terminals.state().open.remove(&id).ok_or_else(|| no_terminal(&id))?;
+    // What it said is still of use to the log; one that cannot be looked at said nothing.
+    let _ = desk.terminals.look(visit.job.processes.as_ref(), &id);
+    let terminal = {
+        let mut state = desk.terminals.state();
+        let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
+        state.released.push_back((id, end_of(&terminal.kept).to_owned()));
+        let over = state.released.len().saturating_sub(MAX_OPEN);
+        state.released.drain(..over);
+        terminal
+    };
     if terminal.end.is_none() {
         // One that ended meanwhile cannot be stopped, and need not be.
         let _ = visit.job.processes.stop(&terminal.job).await;
@@ -237,6 +255,10 @@ fn may_be_set(name: &str) -> bool {
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && !whole.contains(&name)
         && !steers.iter().any(|start| name.starts_with(start))
+}
+
+fn end_of(text: &str) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(PIECE))..]
 }
 
 fn status(end: ProcessEnd) -> Value {

@@ -2,6 +2,7 @@
 //! call has one result. What it tells of a past turn is passed over.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::{ContentChunk, SessionUpdate, ToolCallStatus, ToolCallUpdate};
 use serde_json::Value;
@@ -11,6 +12,7 @@ use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolRes
 use windlass_core::runtime::RuntimeError;
 
 use super::call::{Told, words_of};
+use super::desk::Desk;
 use super::words::{clean, clip};
 use crate::agent::Visit;
 
@@ -34,6 +36,7 @@ pub(super) struct Transcript {
     /// The last words that were whole.
     last: String,
     said: usize,
+    desk: Arc<Desk>,
     open: HashMap<String, Told>,
     order: Vec<String>,
     done: HashSet<String>,
@@ -47,6 +50,11 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
+    /// Of an agent that has this done through us.
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        Self { desk, ..Self::default() }
+    }
+
     /// A new turn begins.
     pub(super) fn begin(&mut self) {
         (self.said, self.message) = (0, None);
@@ -206,7 +214,11 @@ impl Transcript {
             self.done.clear();
         }
         self.done.insert(id.to_owned());
-        let (call, text) = (told.call(), told.result());
+        let (call, mut text) = (told.call(), told.result());
+        // One that worked in a terminal of ours says nothing itself.
+        if let Some(terminal) = told.terminal.as_deref().filter(|_| text.is_empty()) {
+            text = self.desk.terminals.said(terminal).unwrap_or_default();
+        }
         let result = match told.status {
             ToolCallStatus::Completed => {
                 ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact: None }

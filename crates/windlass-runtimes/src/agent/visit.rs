@@ -73,6 +73,8 @@ struct State {
     began: bool,
     session: Option<String>,
     worked: bool,
+    /// The last thing of note was a call that was refused.
+    refused: bool,
     open: HashMap<CallId, ToolCall>,
     reported: Option<Reported>,
     unbooked: Reported,
@@ -171,9 +173,15 @@ impl<'a> Visit<'a> {
         let admitted = self.job.toolbox.admit(call).await?;
         let mut state = self.state();
         match &admitted {
-            Admitted::Yes { .. } => state.worked |= effect > Effect::Read,
+            Admitted::Yes { .. } => {
+                state.refused = false;
+                state.worked |= effect > Effect::Read;
+            }
             // It has its result.
-            Admitted::No { .. } => drop(state.open.remove(&id)),
+            Admitted::No { .. } => {
+                state.refused = true;
+                state.open.remove(&id);
+            }
         }
         drop(state);
         Ok(admitted)
@@ -225,6 +233,11 @@ impl<'a> Visit<'a> {
     /// Whether the agent did more than look.
     pub(super) fn did_something(&self) -> bool {
         self.state().worked
+    }
+
+    /// Whether the last call was refused and nothing was done since.
+    pub(super) fn ended_at_a_refusal(&self) -> bool {
+        self.state().refused
     }
 
     pub(super) fn reported(&self) -> Option<Reported> {

@@ -275,3 +275,61 @@ fn is_file(text: &[u8]) -> bool {
     let from = text[..100].iter().position(|byte| *byte == b',').map_or(0, |at| at + 1);
     text[from..].iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_'))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[track_caller]
+    fn check_words(body: &str, expect: usize) {
+        assert_eq!(words(body.as_bytes()), expect, "{}", &body[..body.len().min(60)]);
+    }
+
+    #[test]
+    fn pictures_are_counted_as_pictures_and_words_as_words() {
+        let picture = "iVBORw0KGgo+".repeat(1_000);
+        check_words(&format!(r#"{{"data":"{picture}"}}"#), 11 + picture.len() / 8);
+        let address = format!("data:image/png;base64,{picture}");
+        check_words(&format!(r#"{{"url":"{address}"}}"#), 10 + address.len() / 8);
+        let prose = "these are words, ".repeat(1_000);
+        check_words(&format!(r#"{{"text":"{prose}"}}"#), 11 + prose.len());
+        check_words(r#"{"data":"iVBORw0KGgo"}"#, 22);
+        check_words("", 0);
+    }
+
+    /// Whatever comes in, what goes out is JSON and holds the limit.
+    #[test]
+    fn damaged_bodies_are_refused_or_limited() {
+        let bodies = [
+            (
+                Dialect::Anthropic,
+                r#"{"model":"m","max_tokens":90,"thinking":{"budget_tokens":80},"x":[1,{"a":"\u00fc"}]}"#,
+            ),
+            (Dialect::Responses, r#"{"model":"m","max_output_tokens":90,"stream":true}"#),
+            (Dialect::Chat, r#"{"model":"m","max_tokens":90,"n":2,"stream":true,"stream_options":{"a":null}}"#),
+            (Dialect::Gemini, r#"{"contents":[],"generationConfig":{"maxOutputTokens":"90","candidateCount":1}}"#),
+        ];
+        let named = |dialect| (dialect == Dialect::Gemini).then_some(("m", true));
+        let mut read = 0;
+        for (dialect, body) in bodies {
+            for at in 0..=body.len() {
+                for byte in [b'"', b'}', b'0', b'\\', 0xff, b' '] {
+                    let mut damaged = body.as_bytes().to_vec();
+                    match damaged.get_mut(at) {
+                        Some(place) => *place = byte,
+                        None => damaged.push(byte),
+                    }
+                    let Ok(mut ask) = Ask::read(dialect, named(dialect), &damaged) else { continue };
+                    ask.limit(7, &Quirks::NONE);
+                    ask.report_usage(&Quirks::NONE);
+                    let sent = ask.body().unwrap();
+                    let again = Ask::read(dialect, named(dialect), sent.as_bytes()).unwrap();
+                    assert_eq!((again.max, again.model == ask.model), (Some(7), true), "{sent}");
+                    read += 1;
+                }
+            }
+        }
+        assert!(read > 100, "{read}");
+    }
+}

@@ -17,6 +17,8 @@ use crate::agent::{Ledger, Trip};
 
 /// Models whose way of counting is remembered.
 const MAX_KNOWN: usize = 64;
+/// Paths that are said to be none of ours.
+const MAX_TURNED_AWAY: usize = 8;
 /// Requests in a row that the vendor calls wrong, before nobody believes any more that the next one is better.
 const MAX_WRONG: u32 = 32;
 
@@ -43,6 +45,7 @@ struct State {
     usage: Usage,
     estimators: BTreeMap<String, Estimator>,
     warned: BTreeSet<String>,
+    turned_away: BTreeSet<String>,
     failures: u32,
     answered: bool,
     trip: Option<Trip>,
@@ -225,6 +228,12 @@ impl Desk {
         state.warned.len() < MAX_KNOWN && state.warned.insert(model.to_owned())
     }
 
+    /// True once for each path, and for the first few only.
+    pub(super) fn turned_away_first(&self, path: &str) -> bool {
+        let mut state = self.lock();
+        state.turned_away.len() < MAX_TURNED_AWAY && state.turned_away.insert(path.to_owned())
+    }
+
     /// What went through since somebody last asked.
     pub(super) fn take_usage(&self) -> Usage {
         std::mem::take(&mut self.lock().usage)
@@ -258,7 +267,7 @@ pub(super) struct Call {
     pub(super) said: usize,
     /// What the vendor reported so far.
     pub(super) usage: Option<Usage>,
-    /// The vendor has begun to answer, so it counts.
+    /// It is on its way or was answered, so it counts.
     pub(super) billed: bool,
     over: bool,
 }

@@ -11,7 +11,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
 };
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use windlass_core::budget::{Limit, Price};
 use windlass_core::event::EventKind;
 use windlass_core::provider::{ModelFacts, Provider, ProviderError, ProviderErrorKind};
@@ -84,6 +84,8 @@ struct Passage<'a> {
     upstream: &'a WireProvider,
     dialect: Dialect,
     protocol: Protocol,
+    /// A stream was asked for.
+    stream: bool,
     call: Call,
 }
 
@@ -93,7 +95,10 @@ impl<'a> Shop<'a> {
         let (head, body) = request.into_parts();
         let goes = match route(&head.method, &head.uri, &head.headers, &self.meter.key) {
             Ok(goes) => goes,
-            Err((dialect, fault, words)) => return no(dialect, fault, words),
+            Err((dialect, fault, words)) => {
+                self.turned_away(&head.method, head.uri.path(), fault);
+                return no(dialect, fault, words);
+            }
         };
         match goes {
             Route::Models { dialect, of } => self.models(dialect, of.as_deref(), &head.headers).await,
@@ -130,15 +135,22 @@ impl<'a> Shop<'a> {
         }
         let call = match self.reserve(&mut ask, &body, &facts, upstream).await {
             Ok(call) => call,
-            Err(limit) => return self.over(dialect, Trip::OverBudget(limit), last),
+            Err(trip) => return self.over(dialect, trip, last),
         };
         let parcel = parcel(upstream, protocol, target, &mut ask, headers, &body);
+        let mut passage = Passage { upstream, dialect, protocol, stream: ask.stream, call };
         drop(ask);
-        let passage = Passage { upstream, dialect, protocol, call };
+        // From here on it may cost something, also when the agent does not wait for the answer.
+        passage.call.billed = true;
         match upstream.relay(parcel).await {
             Ok(response) => self.pass_back(passage, response, last).await,
             Err(err) => {
+                passage.call.billed = false;
                 drop(passage.call);
+                if err.kind == ProviderErrorKind::InvalidRequest {
+                    // It was not even sent, and would not be next time: a redirect, or another exchange on the cassette.
+                    self.meter.desk.stop(Trip::Provider(err.clone()));
+                }
                 self.after_failure(no(dialect, Fault::Upstream, &err.to_string()), &err, last)
             }
         }
@@ -152,7 +164,7 @@ impl<'a> Shop<'a> {
         body: &Bytes,
         facts: &ModelFacts,
         upstream: &WireProvider,
-    ) -> Result<Call, Limit> {
+    ) -> Result<Call, Trip> {
         let desk = &self.meter.desk;
         let text = words(body);
         let window = facts.context_window.unwrap_or(u64::MAX);
@@ -166,10 +178,14 @@ impl<'a> Shop<'a> {
                 booked.await;
                 continue;
             }
+            // Another call may have been refused meanwhile.
+            if let Some(trip) = desk.trip() {
+                return Err(trip);
+            }
             match self.ledger.account.hold(input, want, facts.price) {
                 Ok(hold) => break hold,
                 Err(Limit::Tokens | Limit::Cost) if desk.busy() => booked.await,
-                Err(limit) => return Err(limit),
+                Err(limit) => return Err(Trip::OverBudget(limit)),
             }
         };
         let mut call = desk.open(hold, &ask.model, facts.price, input);
@@ -183,19 +199,21 @@ impl<'a> Shop<'a> {
     }
 
     async fn pass_back(&self, passage: Passage<'_>, response: HttpResponse, last: &AtomicBool) -> Answered {
-        let Passage { upstream, dialect, protocol, mut call } = passage;
+        let Passage { upstream, dialect, protocol, stream, mut call } = passage;
         let HttpResponse { status, headers, body } = response;
         let quirks = &upstream.vendor().quirks;
         if !(200..300).contains(&status) {
+            call.billed = false;
             drop(call);
             let text = body.read_up_to(MAX_ERROR).await;
             let err = upstream.failure(status, &headers, &text);
             let answer = answer(status, &headers, Reply::whole(upstream.without_keys(text)));
             return self.after_failure(answer, &err, last);
         }
-        call.billed = true;
         let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if kind.contains("event-stream") || kind.contains("eventstream") {
+        // Some servers forget the right type of a stream.
+        let document = kind.contains("json") || kind.contains("html") || !stream;
+        if kind.contains("event-stream") || kind.contains("eventstream") || !document {
             let binary = kind.contains("amazon");
             let mut answer = answer(status, &headers, Reply::Stream(Box::new(Tee::new(body, protocol, quirks, call))));
             if binary {
@@ -211,7 +229,7 @@ impl<'a> Shop<'a> {
 
     /// Hands back a failure, and notes it. The agent may try again, but not for ever.
     fn after_failure(&self, answer: Answered, err: &ProviderError, last: &AtomicBool) -> Answered {
-        if !self.meter.desk.failed(err) {
+        if !self.meter.desk.failed(err) && self.meter.desk.trip().is_none() {
             return answer;
         }
         last.store(true, Ordering::Relaxed);
@@ -229,6 +247,18 @@ impl<'a> Shop<'a> {
         };
         last.store(true, Ordering::Relaxed);
         closing(no(dialect, Fault::OverLimit, &words))
+    }
+
+    /// Says what an agent wanted that is not passed on: each once, and not without end. Probes are none of it.
+    fn turned_away(&self, method: &Method, path: &str, fault: Fault) {
+        let said = matches!(fault, Fault::NotFound | Fault::BadKey) && method != Method::HEAD;
+        let path: String = path.chars().filter(|c| !c.is_control()).take(100).collect();
+        if !said || !self.meter.desk.turned_away_first(&path) {
+            return;
+        }
+        let why = if fault == Fault::BadKey { "with another key" } else { "which is no model call" };
+        let text = format!("the agent asked its model endpoint for `{method} {path}`, {why}; it was not passed on");
+        self.meter.desk.say(EventKind::Warned { code: "not_passed_on".into(), text });
     }
 
     /// A model without a known price: said once, and refused where somebody limits the cost in so many words.

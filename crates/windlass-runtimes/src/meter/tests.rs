@@ -1,6 +1,8 @@
 //! The meter as an agent and a vendor see it: what goes through, what is counted, and what is refused.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod door;
+mod hosted;
 mod lab;
 
 use std::path::Path;
@@ -13,7 +15,7 @@ use windlass_core::provider::{Chunk, ProviderErrorKind};
 use windlass_providers::framing::Framer;
 use windlass_providers::protocol::{Batch, Protocol, Quirks};
 
-use self::lab::{Act, Answer, Lab, REAL_KEY, Vendor, events, upstream, upstream_with, whole};
+use self::lab::{Act, Lab, REAL_KEY, Vendor, events, upstream, whole};
 use crate::agent::{Endpoint as _, Trip};
 
 const MESSAGES: &str = "/v1/messages?beta=true";
@@ -233,7 +235,7 @@ async fn an_unknown_price_is_said_once_and_refused_where_the_cost_is_limited_in_
 
 /// Reads from a connection until these words were there.
 async fn read_until(wire: &mut tokio::io::DuplexStream, words: &str) -> String {
-    let (mut all, mut piece) = (Vec::new(), [0; 4_096]);
+    let (mut all, mut piece) = (Vec::new(), vec![0; 4_096]);
     loop {
         let read = wire.read(&mut piece).await.unwrap();
         assert!(read > 0, "{}", String::from_utf8_lossy(&all));
@@ -286,6 +288,25 @@ async fn an_agent_that_hangs_up_pays_for_what_it_heard() {
     .await;
     let booked = lab.booked();
     assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (7, 8, true));
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_wait_for_an_answer_pays_for_what_it_sent() {
+    let vendor = Vendor::new(|_, _| vec![Act::Hang]).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    lab.during(async {
+        let mut wire = lab.place.connect();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        while vendor.requests().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let booked = lab.books.changed.notified();
+        drop(wire);
+        booked.await;
+    })
+    .await;
+    let (booked, input) = (lab.booked(), Estimator::default().tokens(ASK_MESSAGES.len()));
+    assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (input, 0, true));
 }
 
 #[tokio::test]
@@ -408,127 +429,6 @@ async fn nobody_there_is_said_and_ends_it_after_a_while() {
     assert!(matches!(trip, Some(Trip::Provider(_))));
 }
 
-/// One door: a request that reaches no vendor, and what it is answered.
-async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says: &str) -> Answer {
-    let vendor = Vendor::saying(events("")).await;
-    let all = ["anthropic", "gemini"].map(|id| upstream(id, &vendor.url));
-    let lab = Lab::new(all.into(), Budget::UNLIMITED);
-    let key = lab.meter.key();
-    let request = edit(lab.post(MESSAGES, ASK_MESSAGES), &key);
-    let (answer, trip) = lab.during(lab.ask(&request)).await;
-    assert_eq!((answer.status, trip), (status, None), "{request}\n{}", answer.text());
-    assert!(answer.text().contains(says), "{}", answer.text());
-    assert_eq!(vendor.requests(), Vec::<String>::new());
-    answer
-}
-
-#[tokio::test]
-async fn only_the_key_of_the_run_opens_the_door() {
-    check_stopped(|request, key| request.replace(key, "sk-other"), 401, "authentication_error").await;
-    check_stopped(|request, key| request.replace(key, &key[..key.len() - 1]), 401, "authentication_error").await;
-    check_stopped(|request, key| request.replace(key, REAL_KEY), 401, "authentication_error").await;
-    let chat = |request: String, key: &str| {
-        request.replace(MESSAGES, CHAT).replace(&format!("x-api-key: {key}"), "authorization: Bearer no")
-    };
-    check_stopped(chat, 401, "invalid_api_key").await;
-    let gemini = |request: String, key: &str| {
-        request.replace(MESSAGES, GEMINI).replace(&format!("x-api-key: {key}"), "x-goog-api-key: no")
-    };
-    check_stopped(gemini, 401, "UNAUTHENTICATED").await;
-}
-
-#[tokio::test]
-async fn nothing_but_model_calls_is_passed_on() {
-    for path in [
-        "/",
-        "/v1/messages/",
-        "//v1/messages",
-        "/v1/../v1/messages",
-        "/v1/%6dessages",
-        "/v1/messages/batches",
-        "/v1/files",
-        "/v1/messages/../files",
-        "/v1beta/models/../../x:generateContent",
-        "/v1beta/models/a%2fb:generateContent",
-        "/v1beta/models/..:generateContent",
-        "/v1beta/models/m:batchGenerateContent",
-        "/api/event_logging/batch",
-    ] {
-        let answer = check_stopped(|request, _| request.replace(MESSAGES, path), 404, "only model calls").await;
-        serde_json::from_slice::<Value>(&answer.body).unwrap();
-    }
-    check_stopped(|request, _| request.replace("POST", "DELETE"), 404, "only model calls").await;
-    check_stopped(|request, _| request.replace("POST /v1", "POST http://evil.invalid/v1"), 400, "no proxy").await;
-    check_stopped(|request, _| request.replace("127.0.0.1:1", "evil.invalid"), 404, "other hosts").await;
-    check_stopped(
-        |request, _| request.replace("POST /v1/messages?beta=true", "CONNECT a.invalid:443"),
-        400,
-        "no proxy",
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn an_agent_that_wants_a_web_socket_falls_back() {
-    let upgrade = |request: String, _: &str| {
-        let request = request.replace("POST /v1/messages?beta=true", "GET /v1/responses");
-        request
-            .replace("connection: close", "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x")
-            .replace(&format!("content-length: {}", ASK_MESSAGES.len()), "content-length: 0")
-            .replace(ASK_MESSAGES, "")
-    };
-    let vendor = Vendor::saying(events("")).await;
-    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
-    let request = upgrade(lab.post(MESSAGES, ASK_MESSAGES), "");
-    lab.during(async {
-        let mut wire = lab.place.connect();
-        wire.write_all(request.as_bytes()).await.unwrap();
-        let said = read_until(&mut wire, "web sockets").await;
-        assert!(said.starts_with("HTTP/1.1 426"), "{said}");
-    })
-    .await;
-    assert!(vendor.requests().is_empty());
-}
-
-/// One door: a body that is not passed on, and why.
-async fn check_body(path: &'static str, body: &str, says: &str) {
-    let edit = |request: String, _: &str| {
-        let request = request.replace(MESSAGES, path).replace(ASK_MESSAGES, body);
-        request.replace(&format!("content-length: {}", ASK_MESSAGES.len()), &format!("content-length: {}", body.len()))
-    };
-    check_stopped(edit, 400, says).await;
-}
-
-#[tokio::test]
-async fn a_body_that_could_be_read_in_two_ways_is_refused() {
-    check_body(MESSAGES, r#"{"model":"m","max_tokens":5,"max_tokens":900000}"#, "`max_tokens` is there twice").await;
-    check_body(MESSAGES, r#"{"model":"m","max_tokens":5,"max\u005ftokens":900000}"#, "there twice").await;
-    check_body(MESSAGES, r#"{"model":"m","max_tokens":-5}"#, "whole number").await;
-    check_body(MESSAGES, r#"{"model":"m","max_tokens":1e9}"#, "whole number").await;
-    check_body(MESSAGES, r#"{"max_tokens":5}"#, "which `model`").await;
-    check_body(MESSAGES, "[]", "cannot be read").await;
-    check_body(MESSAGES, "", "cannot be read").await;
-    check_body(GEMINI, r#"{"generationConfig":{},"generation_config":{"maxOutputTokens":9}}"#, "twice").await;
-    check_body(GEMINI, r#"{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":9}}"#, "twice").await;
-}
-
-#[tokio::test]
-async fn what_cannot_be_counted_or_held_is_refused() {
-    let vendor = Vendor::saying(events("")).await;
-    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
-    let (answer, _) = lab.call(RESPONSES, r#"{"model":"gpt-5","background":true}"#).await;
-    assert!(answer.status == 400 && answer.text().contains("background"), "{}", answer.text());
-    let (answer, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
-    assert!(answer.status == 404 && answer.text().contains("`-m anthropic/MODEL`"), "{}", answer.text());
-    let coded = lab.post(RESPONSES, ASK_RESPONSES).replace("connection:", "content-encoding: zstd\r\nconnection:");
-    let (answer, _) = lab.during(lab.ask(&coded)).await;
-    assert!(answer.status == 400 && answer.text().contains("compressed"), "{}", answer.text());
-    let huge = lab.post(RESPONSES, ASK_RESPONSES).replace("content-length: ", "content-length: 9999999");
-    let (answer, _) = lab.during(lab.ask(&huge)).await;
-    assert!(answer.status == 413 && answer.text().contains("64 MiB"), "{}", answer.text());
-    assert!(vendor.requests().is_empty());
-}
-
 #[tokio::test]
 async fn counting_tokens_and_listing_models_are_free() {
     let vendor = Vendor::saying(whole(200, "application/json", r#"{"input_tokens":12}"#)).await;
@@ -585,130 +485,4 @@ async fn whole_answers_are_read_for_their_usage() {
     check_whole("gemini", path, "{}", &format!("[{gemini},\n{gemini}]"), Some([10, 0, 0, 4])).await;
     check_whole("anthropic", MESSAGES, ask, "{}", None).await;
     check_whole("openai-chat", CHAT, ask, "not json", None).await;
-}
-
-#[tokio::test]
-async fn vertex_has_the_model_in_the_address() {
-    let body = recording("anthropic_text_and_parallel_calls.sse");
-    let vendor = Vendor::saying(events(&body)).await;
-    let lab = Lab::new(vec![upstream("vertex", &vendor.url)], Budget::UNLIMITED);
-    let request = lab.post(MESSAGES, ASK_MESSAGES).replace("connection:", "anthropic-beta: one\r\nconnection:");
-    let (answer, _) = lab.during(lab.ask(&request)).await;
-    assert!(answer.body == body);
-    let path = "/publishers/anthropic/models/claude-sonnet-4-5:streamRawPredict";
-    let says = [
-        &format!("authorization: Bearer {REAL_KEY}"),
-        "anthropic-beta: one",
-        r#"{"max_tokens":9000,"stream":true,"messages":[],"anthropic_version":"vertex-2023-10-16"}"#,
-    ];
-    check_heard(&vendor.requests()[0], path, &says, &["x-api-key", "\"model\""]);
-    assert!(!lab.booked()[0].estimated);
-}
-
-/// A binary message, as Bedrock wraps one event.
-fn binary(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
-    let mut named = Vec::new();
-    for (name, value) in headers {
-        named.push(u8::try_from(name.len()).unwrap());
-        named.extend_from_slice(name.as_bytes());
-        named.push(7);
-        named.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
-        named.extend_from_slice(value.as_bytes());
-    }
-    let total = u32::try_from(named.len() + payload.len() + 16).unwrap();
-    let mut out = [total.to_be_bytes(), u32::try_from(named.len()).unwrap().to_be_bytes()].concat();
-    out.extend_from_slice(&crc32fast::hash(&out).to_be_bytes());
-    out.extend_from_slice(&named);
-    out.extend_from_slice(payload.as_bytes());
-    let checksum = crc32fast::hash(&out);
-    out.extend_from_slice(&checksum.to_be_bytes());
-    out
-}
-
-fn wrapped(stream: &str) -> Vec<u8> {
-    use base64::Engine as _;
-    let data = stream.lines().filter_map(|line| line.strip_prefix("data: "));
-    data.flat_map(|data| {
-        let coded = base64::engine::general_purpose::STANDARD.encode(data);
-        binary(&[(":event-type", "chunk"), (":message-type", "event")], &format!(r#"{{"bytes":"{coded}","p":"ab"}}"#))
-    })
-    .collect()
-}
-
-const BINARY: &str = "application/vnd.amazon.eventstream";
-
-#[tokio::test]
-async fn bedrock_is_asked_and_answers_in_its_own_form() {
-    let stream = format!("{START}{TEXT}{END}");
-    let vendor = Vendor::saying(whole(200, BINARY, wrapped(&stream))).await;
-    let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
-    let request = lab.post(MESSAGES, ASK_MESSAGES).replace("connection:", "anthropic-beta: one,two\r\nconnection:");
-    let (answer, _) = lab.during(lab.ask(&request)).await;
-    assert_eq!(answer.text(), stream);
-    assert!(answer.head.contains("text/event-stream"), "{}", answer.head);
-    let path = "/model/claude-sonnet-4-5/invoke-with-response-stream";
-    let body =
-        r#"{"max_tokens":9000,"messages":[],"anthropic_version":"bedrock-2023-05-31","anthropic_beta":["one","two"]}"#;
-    check_heard(
-        &vendor.requests()[0],
-        path,
-        &[body, &format!("authorization: Bearer {REAL_KEY}")],
-        &["anthropic-beta:"],
-    );
-    let booked = lab.booked();
-    assert_eq!((booked[0].usage.input, booked[0].usage.output, booked[0].estimated), (7, 5, false));
-}
-
-#[tokio::test]
-async fn bedrock_fails_in_the_words_of_the_agent() {
-    let exception = binary(
-        &[(":exception-type", "throttlingException"), (":message-type", "exception")],
-        r#"{"message":"too fast"}"#,
-    );
-    let body = [wrapped(&format!("{START}{TEXT}")), exception].concat();
-    let vendor = Vendor::saying(whole(200, BINARY, body)).await;
-    let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
-    let (answer, trip) = lab.call(MESSAGES, ASK_MESSAGES).await;
-    assert_eq!(trip, None);
-    let text = answer.text();
-    let rest = text.strip_prefix(&format!("{START}{TEXT}event: error\ndata: ")).unwrap_or_else(|| panic!("{text}"));
-    assert!(rest.contains("too fast"), "{rest}");
-    assert!(lab.booked()[0].estimated);
-    let waited = |kind: &EventKind| matches!(kind, EventKind::Waited { error, .. } if error == "rate_limited");
-    assert!(lab.books.events.lock().unwrap().iter().any(|kind| waited(kind)));
-}
-
-struct Nothing;
-
-impl windlass_core::workspace::Redactor for Nothing {
-    fn redact<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
-        text.into()
-    }
-}
-
-#[tokio::test]
-async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
-    use std::sync::{Arc, Mutex};
-    use windlass_providers::{Player, Recorder};
-    let body = recording("anthropic_text_and_parallel_calls.sse");
-    let rows = Arc::new(Mutex::new(String::new()));
-    let sink = rows.clone();
-    let recorder = Recorder::new(Arc::new(Nothing), move |row| {
-        let mut all = sink.lock().unwrap();
-        all.push_str(&row);
-        all.push('\n');
-    });
-    let vendor = Vendor::saying(events(&body)).await;
-    let lab =
-        Lab::new(vec![upstream_with("anthropic", &vendor.url, lab::http().recording(recorder))], Budget::UNLIMITED);
-    let (first, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
-    drop(vendor);
-    let cassette = rows.lock().unwrap().clone();
-    assert!(!cassette.contains(REAL_KEY) && !cassette.contains(&lab.meter.key()), "{cassette}");
-    let player = Player::parse(&cassette, Arc::new(Nothing)).unwrap();
-    let playing = upstream_with("anthropic", "http://127.0.0.1:9", lab::http().playing(player.clone()));
-    let lab2 = Lab::new(vec![playing], Budget::UNLIMITED);
-    let (second, _) = lab2.call(MESSAGES, ASK_MESSAGES).await;
-    assert!(first.body == body && second.body == body);
-    assert_eq!((lab.booked(), player.left()), (lab2.booked(), 0));
 }

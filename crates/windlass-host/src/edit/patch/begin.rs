@@ -38,6 +38,27 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Patch, usize), Patc
     Ok((Patch { files, notes: Vec::new() }, end))
 }
 
+/// Whether the text is the inside of an update and nothing else: it starts with `@@`, and no section follows.
+pub(super) fn is_bare(lines: &[&str]) -> bool {
+    let first = lines.iter().find(|line| !line.trim().is_empty());
+    first.is_some_and(|line| line.starts_with("@@")) && !lines.iter().any(|line| section(line))
+}
+
+/// Such an inside, for the one file it can mean.
+pub(super) fn parse_bare(lines: &[&str], path: &str) -> Result<Patch, PatchError> {
+    let mut reader = Reader { lines, at: 0 };
+    let mut hunks = Vec::new();
+    while let Some(line) = reader.peek() {
+        if hunks.is_empty() && line.trim().is_empty() {
+            reader.at += 1;
+            continue;
+        }
+        hunks.push(reader.hunk()?);
+    }
+    let op = Op::Update { path: path_of(path)?, move_to: None };
+    Ok(Patch { files: vec![FilePatch { op, body: Body::Hunks(hunks) }], notes: Vec::new() })
+}
+
 /// The line of the end marker: the first unpadded one, else the last padded one.
 fn end_of(lines: &[&str], start: usize) -> Result<usize, PatchError> {
     let after = start + 1..lines.len();

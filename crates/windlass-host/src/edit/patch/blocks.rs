@@ -72,10 +72,10 @@ fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option
         if line.trim().is_empty() {
             continue;
         }
-        if let Some((_, _, info)) = names::fence(line) {
-            if let Some(name) = names::on_fence(info, known) {
-                return Some(name);
-            }
+        if let Some(name) = names::fence(line).and_then(|(_, _, info)| names::on_fence(info, known)) {
+            return Some(name);
+        }
+        if names::frames(line) {
             continue;
         }
         match names::on_line(line, known) {
@@ -92,7 +92,7 @@ fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option
         Some(_) => None,
         None if maybe.is_some() => maybe,
         None => {
-            let bare = between.iter().all(|line| line.trim().is_empty() || names::fence(line).is_some());
+            let bare = between.iter().all(|line| line.trim().is_empty() || names::frames(line));
             match known {
                 [only] if bare => Some((*only).to_owned()),
                 _ => None,

@@ -69,6 +69,7 @@ impl Patch {
     pub fn read(format: Format, text: &str, known: &[&str]) -> Result<Self, PatchError> {
         let lines = transported(text);
         let patch = match format {
+            Format::BeginPatch if begin::is_bare(&lines) && known.len() == 1 => begin::parse_bare(&lines, known[0])?,
             Format::BeginPatch => {
                 let start = start_of(&lines, format, "`*** Begin Patch`")?;
                 let (patch, end) = begin::parse(&lines, start)?;

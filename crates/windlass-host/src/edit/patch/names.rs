@@ -79,12 +79,27 @@ pub(super) fn fence(line: &str) -> Option<(char, usize, &str)> {
     (count >= 3 && !info.contains('`')).then_some((mark, count, info))
 }
 
+/// What opens and closes a block where backticks are part of it.
+pub(super) const TAGS: [(&str, &str); 5] = [
+    ("<source>", "</source>"),
+    ("<code>", "</code>"),
+    ("<pre>", "</pre>"),
+    ("<codeblock>", "</codeblock>"),
+    ("<sourcecode>", "</sourcecode>"),
+];
+
+/// Whether a line only frames what is around it.
+pub(super) fn frames(line: &str) -> bool {
+    let line = line.trim();
+    fence(line).is_some() || TAGS.iter().any(|(opening, closing)| line == *opening || line == *closing)
+}
+
 fn bare(line: &str) -> &str {
     const AROUND: &[char] = &['`', '*', '_', '"', '\'', '[', ']', '<', '>', ' ', '\t'];
     let mut name = line.trim();
     loop {
         let mut next = name.trim_matches(AROUND).trim_end_matches([':', ',']).trim_start_matches('#');
-        for label in ["//", "File:", "file:", "Filename:", "filename:", "Path:", "path:", "FILE:"] {
+        for label in ["//", "- ", "File:", "file:", "Filename:", "filename:", "Path:", "path:", "FILE:"] {
             next = next.strip_prefix(label).unwrap_or(next);
         }
         if next == name {

@@ -9,10 +9,21 @@ pub(super) fn take(text: &str) -> Result<(String, &str), String> {
     match text.strip_prefix('"') {
         Some(quoted) => unquote(quoted),
         None => {
-            let end = text.find('\t').unwrap_or(text.len());
+            let end = text.find('\t').or_else(|| time_at(text)).unwrap_or(text.len());
             Ok((text[..end].trim_end().to_owned(), &text[end..]))
         }
     }
+}
+
+/// Where the time of a file starts that is set off by a space, as in `a.txt 2024-01-31 12:00:00`.
+fn time_at(text: &str) -> Option<usize> {
+    let shape = b" 0000-00-00 00:00";
+    text.as_bytes().windows(shape.len()).position(|window| {
+        window
+            .iter()
+            .zip(shape)
+            .all(|(byte, wanted)| if *wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted })
+    })
 }
 
 /// The inside of a C-quoted string up to its closing quote, and what follows.
@@ -139,6 +150,8 @@ mod tests {
         assert_eq!(take(r#""a/\056env" x"#).unwrap(), ("a/.env".to_owned(), " x"));
         assert_eq!(take(r#""na\303\257ve\t\"\\""#).unwrap().0, "naïve\t\"\\");
         assert_eq!(take("a/b c\t2024-01-01").unwrap().0, "a/b c");
+        assert_eq!(take("a/b c 2024-01-01 10:00:00.0 +0000").unwrap().0, "a/b c");
+        assert_eq!(take("notes 2024-01-01.md").unwrap().0, "notes 2024-01-01.md");
         for bad in [r#""open"#, r#""\q""#, r#""\777""#, r#""\38"#, r#""\377""#, "\"\\"] {
             assert!(take(bad).is_err(), "{bad}");
         }

@@ -169,20 +169,16 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
     }
 
     fn update(&mut self, path: &str, move_to: Option<&str>, body: &Body) -> Result<(), PatchError> {
-        let before = self.existing(path)?;
-        let after =
-            match body {
-                Body::Hunks(hunks) if hunks.is_empty() => before,
-                Body::Hunks(hunks) => patched(path, &before, hunks)?,
-                Body::Blocks(blocks) => {
-                    let text = decoded(path, &before)?;
-                    let content = block::apply(&text.content, blocks).map_err(|(index, problem)| {
-                        PatchError::Block { path: path.to_owned(), block: index + 1, problem }
-                    })?;
-                    encoded(path, &text, &content)?
-                }
-                Body::Whole(text) => rewritten(path, &before, text)?,
-            };
+        // `@@ -0,0` is how a diff without git says that there was no file.
+        if let Body::Hunks(hunks) = body
+            && move_to.is_none()
+            && !hunks.is_empty()
+            && hunks.iter().all(|hunk| hunk.old_start == Some(0) && old_lines(hunk).is_empty())
+            && self.state(path)?.after.is_none()
+        {
+            return self.create(path, body);
+        }
+        let after = updated(path, self.existing(path)?, body)?;
         let Some(to) = move_to.filter(|to| *to != path) else {
             self.state(path)?.after = Some(after);
             return Ok(());
@@ -238,6 +234,20 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             }
         }
         changes
+    }
+}
+
+/// The bytes of a file after its change.
+fn updated(path: &str, before: Vec<u8>, body: &Body) -> Result<Vec<u8>, PatchError> {
+    match body {
+        Body::Hunks(hunks) if hunks.is_empty() => Ok(before),
+        Body::Hunks(hunks) => patched(path, &before, hunks),
+        Body::Whole(text) => rewritten(path, &before, text),
+        Body::Blocks(blocks) => {
+            let text = decoded(path, &before)?;
+            let refuse = |(index, problem)| PatchError::Block { path: path.to_owned(), block: index + 1, problem };
+            encoded(path, &text, &block::apply(&text.content, blocks).map_err(refuse)?)
+        }
     }
 }
 

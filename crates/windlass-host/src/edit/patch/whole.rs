@@ -103,14 +103,7 @@ enum Fence {
 
 impl Fence {
     fn opening(line: &str) -> Option<Self> {
-        const TAGS: [(&str, &str); 5] = [
-            ("<source>", "</source>"),
-            ("<code>", "</code>"),
-            ("<pre>", "</pre>"),
-            ("<codeblock>", "</codeblock>"),
-            ("<sourcecode>", "</sourcecode>"),
-        ];
-        if let Some((_, closing)) = TAGS.iter().find(|(opening, _)| line.trim() == *opening) {
+        if let Some((_, closing)) = names::TAGS.iter().find(|(opening, _)| line.trim() == *opening) {
             return Some(Self::Tag(closing));
         }
         names::fence(line).map(|(mark, count, _)| Self::Marks { mark, count })

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::runtime::{Account, Hold, Outlet};
-use windlass_core::store::StoreError;
+use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::workspace::{FileError, ProcessError};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
@@ -91,6 +91,8 @@ pub(super) struct Books {
     pub(super) booked: Mutex<Vec<Booked>>,
     pub(super) events: Mutex<Vec<EventKind>>,
     pub(super) changed: Notify,
+    /// The disk is full.
+    pub(super) full: AtomicBool,
 }
 
 impl Books {
@@ -103,6 +105,7 @@ impl Books {
             booked: Mutex::default(),
             events: Mutex::default(),
             changed: Notify::new(),
+            full: AtomicBool::new(false),
         }
     }
 
@@ -154,6 +157,9 @@ impl Account for Books {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             tokio::task::yield_now().await; // a log takes its time
+            if self.full.load(Ordering::SeqCst) {
+                return Err(StoreError::new(StoreErrorKind::Full, "the disk is full"));
+            }
             {
                 let mut spent = self.spent.lock().unwrap();
                 spent.settle(usage, price, estimated);
@@ -258,7 +264,10 @@ async fn vend(
         };
         for act in script(number, &request) {
             match act {
-                Act::Say(bytes) => stream.write_all(&bytes).await?,
+                Act::Say(bytes) => {
+                    stream.write_all(&bytes).await?;
+                    tokio::task::yield_now().await;
+                }
                 Act::Wait => turn.notified().await,
                 Act::Hang => {
                     stream.read_u8().await?;
@@ -270,7 +279,7 @@ async fn vend(
 }
 
 async fn read_request(stream: &mut TcpStream) -> Option<String> {
-    let (mut all, mut buffer) = (Vec::new(), [0; 16 << 10]);
+    let (mut all, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
     loop {
         if let Some(head) = all.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4) {
             let text = String::from_utf8_lossy(&all[..head]).to_ascii_lowercase();
@@ -337,6 +346,12 @@ impl Lab {
 
     /// Serves while the agent does something.
     pub(super) async fn during<T>(&self, agent: impl Future<Output = T>) -> (T, Option<Trip>) {
+        let (said, served) = self.served(agent).await;
+        (said, served.unwrap())
+    }
+
+    /// The same, where the log may fail.
+    pub(super) async fn served<T>(&self, agent: impl Future<Output = T>) -> (T, Result<Option<Trip>, StoreError>) {
         let done = CancellationToken::new();
         let ledger = Ledger { account: &self.books, outlet: &self.books };
         let working = async {
@@ -346,7 +361,7 @@ impl Lab {
         };
         let (said, served) = tokio::join!(working, self.meter.serve(&self.place, ledger, &done));
         assert_eq!(self.books.holds(), 0, "nothing is held when nobody is served");
-        (said, served.unwrap())
+        (said, served)
     }
 
     /// A request with the key of the run, as text.

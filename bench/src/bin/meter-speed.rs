@@ -1,0 +1,254 @@
+//! What the meter adds on the way from an agent to its model, beside a plain relay of the same bytes between the same
+//! two: each on a thread of its own, in turn. Prints `first METER RELAY`, the milliseconds from a request to the first
+//! byte of its answer, and `second METER RELAY`, the milliseconds of processor time for a second of 2 MB of events.
+
+#![allow(clippy::print_stdout)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
+use windlass_bench::booth::{Booth, OpenBooks};
+use windlass_bench::exchange::{closed, open_request};
+use windlass_bench::flags::Flags;
+use windlass_bench::wire::{Flood, Wire};
+use windlass_core::CancellationToken;
+use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
+use windlass_runtimes::agent::{Endpoint as _, Ledger};
+use windlass_runtimes::meter::Meter;
+
+/// As much as agents send with a short prompt.
+const REQUEST: usize = 50_000;
+/// How long a stream goes on, how often a piece of it comes, and how large it is: 2 MB a second.
+const STREAM: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(5);
+const PIECE: usize = 10_000;
+
+fn main() -> Result<()> {
+    let flags = Flags::from_env(&["--times", "--streams"])?;
+    let model = model()?;
+    let (meter, relay) = (Between::meter(model)?, Between::relay(model)?);
+    let (mut to_meter, mut to_relay) = (Agent::connect(&meter)?, Agent::connect(&relay)?);
+    for nth in 0..flags.get("--times")?.unwrap_or(100) + 3 {
+        let (ours, floor) = (to_meter.ask("short")?.0, to_relay.ask("short")?.0);
+        // The first ones open connections.
+        if nth >= 3 {
+            println!("first {} {}", ms(ours), ms(floor));
+        }
+    }
+    for _ in 0..flags.get("--streams")?.unwrap_or(3) {
+        let ours = meter.cpu_during(|| to_meter.ask("long"))?;
+        let floor = relay.cpu_during(|| to_relay.ask("long"))?;
+        println!("second {ours} {floor}");
+    }
+    Ok(())
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Something between the agent and its model, on a thread of its own.
+struct Between {
+    address: SocketAddr,
+    key: String,
+    /// Asks for the processor time of its thread.
+    cpu: tokio::sync::mpsc::UnboundedSender<mpsc::Sender<Duration>>,
+}
+
+type Asked = tokio::sync::mpsc::UnboundedReceiver<mpsc::Sender<Duration>>;
+
+impl Between {
+    fn meter(model: SocketAddr) -> Result<Self> {
+        let http = Http::new(&HttpOptions::default())?;
+        let options = ProviderOptions {
+            base_url: Some(format!("http://{model}")),
+            key: Some("real".to_owned().into()),
+            ..ProviderOptions::new(http)
+        };
+        let upstream = WireProvider::new(*vendor("anthropic").context("no such vendor")?, options)?;
+        let meter = Meter::new(vec![Arc::new(upstream)], Arc::new(|_| None), false)?;
+        let key = meter.key();
+        Self::start(key, move |listener, asked| async move {
+            let books = OpenBooks;
+            let ledger = Ledger { account: &books, outlet: &books };
+            let (booth, done) = (Booth(listener), CancellationToken::new());
+            let _ = tokio::join!(meter.serve_until(&booth, ledger, &done), answer(asked, done.clone()));
+        })
+    }
+
+    fn relay(model: SocketAddr) -> Result<Self> {
+        Self::start("any".to_owned(), move |listener, asked| async move {
+            let done = CancellationToken::new();
+            let relay = async {
+                while let Ok((mut agent, _)) = listener.accept().await {
+                    tokio::spawn(async move {
+                        let Ok(mut model) = tokio::net::TcpStream::connect(model).await else { return };
+                        let nodelay = agent.set_nodelay(true).and(model.set_nodelay(true));
+                        if nodelay.is_ok() {
+                            // A connection that breaks is the agent's business.
+                            let _ = tokio::io::copy_bidirectional(&mut agent, &mut model).await;
+                        }
+                    });
+                }
+            };
+            tokio::select! {
+                () = relay => {}
+                () = answer(asked, done.clone()) => {}
+            }
+        })
+    }
+
+    fn start<F, W>(key: String, work: F) -> Result<Self>
+    where
+        F: FnOnce(tokio::net::TcpListener, Asked) -> W + Send + 'static,
+        W: Future<Output = ()>,
+    {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (cpu, asked) = tokio::sync::mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::spawn(move || {
+            runtime.block_on(async {
+                if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+                    work(listener, asked).await;
+                }
+            });
+        });
+        Ok(Self { address, key, cpu })
+    }
+
+    fn cpu(&self) -> Result<Duration> {
+        let (answer, answered) = mpsc::channel();
+        self.cpu.send(answer).ok().context("the thread is gone")?;
+        Ok(answered.recv()?)
+    }
+
+    /// Milliseconds of processor time for each second of the work.
+    fn cpu_during(&self, work: impl FnOnce() -> Result<(Duration, usize)>) -> Result<f64> {
+        let (before, began) = (self.cpu()?, Instant::now());
+        let (_, read) = work()?;
+        let took = began.elapsed().as_secs_f64();
+        ensure!(read as f64 / took > 1.6e6, "only {read} bytes came in {took:.2} s");
+        Ok(ms(self.cpu()? - before) / took)
+    }
+}
+
+/// Says how much processor time this thread took, whenever somebody asks.
+async fn answer(mut asked: Asked, done: CancellationToken) {
+    while let Some(to) = asked.recv().await {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+        let _ = to.send(Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos));
+    }
+    done.cancel();
+}
+
+/// An agent with one kept-alive connection.
+struct Agent {
+    to: TcpStream,
+    from: BufReader<TcpStream>,
+    key: String,
+}
+
+impl Agent {
+    fn connect(between: &Between) -> Result<Self> {
+        let to = TcpStream::connect(between.address)?;
+        to.set_nodelay(true)?;
+        Ok(Self { from: BufReader::with_capacity(64 << 10, to.try_clone()?), to, key: between.key.clone() })
+    }
+
+    /// Asks for an answer: when its first byte came, and how many bytes it had.
+    fn ask(&mut self, what: &str) -> Result<(Duration, usize)> {
+        let body = closed(&open_request(REQUEST));
+        let mut request = format!(
+            "POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\nx-api-key: {}\r\nuser-agent: {what}\r\ncontent-type: \
+             application/json\r\ncontent-length: {}\r\n\r\n",
+            self.key,
+            body.len()
+        )
+        .into_bytes();
+        request.extend_from_slice(&body);
+        let began = Instant::now();
+        self.to.write_all(&request)?;
+        ensure!(!self.from.fill_buf()?.is_empty(), "the connection was closed");
+        let first = began.elapsed();
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        ensure!(line.contains(" 200 "), "the answer was {line}");
+        while !line.trim().is_empty() {
+            line.clear();
+            self.from.read_line(&mut line)?;
+        }
+        let mut read = 0;
+        loop {
+            line.clear();
+            self.from.read_line(&mut line)?;
+            let size = usize::from_str_radix(line.trim(), 16).with_context(|| format!("`{line}` is no size"))?;
+            let mut piece = vec![0; size + 2];
+            self.from.read_exact(&mut piece)?;
+            read += size;
+            if size == 0 {
+                return Ok((first, read));
+            }
+        }
+    }
+}
+
+/// A model that answers shortly, or for a while at a steady pace, as the user agent says.
+fn model() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // A connection that breaks is its client's business.
+            thread::spawn(move || serve(stream));
+        }
+    });
+    Ok(address)
+}
+
+fn serve(mut stream: TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let mut from = BufReader::new(stream.try_clone()?);
+    let flood = Flood::new(Wire::Messages, 10, Flood::BLOCK);
+    let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+    loop {
+        let (mut length, mut long, mut line) = (0, false, String::new());
+        loop {
+            line.clear();
+            ensure!(from.read_line(&mut line)? > 0, "the connection was closed");
+            let lower = line.to_ascii_lowercase();
+            long |= lower.starts_with("user-agent: long");
+            if let Some(value) = lower.strip_prefix("content-length: ") {
+                length = value.trim().parse()?;
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        from.read_exact(&mut vec![0; length])?;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}{}", chunk(&flood.start)).as_bytes())?;
+        if long {
+            let end = flood.block[..PIECE].rfind("\n\n").context("a block has no events")? + 2;
+            let piece = chunk(&flood.block[..end]);
+            let began = Instant::now();
+            for nth in 1.. {
+                stream.write_all(piece.as_bytes())?;
+                let due = TICK * nth;
+                if due >= STREAM {
+                    break;
+                }
+                thread::sleep(due.saturating_sub(began.elapsed()));
+            }
+        }
+        stream.write_all(format!("{}0\r\n\r\n", chunk(&flood.end)).as_bytes())?;
+    }
+}

@@ -1,0 +1,160 @@
+//! JSON-RPC with a program, one message a line. It is read one message at a time, so that a program that says more than we
+//! take is held up by its own pipe; and one that does not read its answers is not listened to before it does. Nothing here
+//! knows what the messages mean.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_core::clock::Clock;
+use windlass_core::enclosure::Inmate;
+
+use crate::peer::Peer;
+
+/// Bytes that wait for the program to read them before it is not listened to any more.
+const MAX_UNREAD: usize = 4 << 20;
+
+/// What JSON-RPC calls an error.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RpcError {
+    /// What to match on.
+    pub code: i64,
+    /// In words.
+    pub message: String,
+    /// Whatever else was said.
+    pub data: Value,
+}
+
+impl RpcError {
+    /// There is no such method.
+    pub(super) const NO_METHOD: i64 = -32601;
+    /// What was sent does not fit the method.
+    pub(super) const BAD_PARAMS: i64 = -32602;
+    /// It was refused, or did not work.
+    pub(super) const FAILED: i64 = -32603;
+    /// It was called off.
+    pub(super) const CANCELLED: i64 = -32800;
+    /// What is named is not there.
+    pub(super) const NOT_FOUND: i64 = -32002;
+
+    /// An error of ours.
+    pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: Value::Null }
+    }
+}
+
+/// One message of the program.
+#[derive(Debug, PartialEq)]
+pub(super) enum Heard {
+    /// It wants an answer.
+    Request {
+        /// To be given back as it is.
+        id: Value,
+        /// What it wants.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// It says something.
+    Told {
+        /// What about.
+        method: String,
+        /// What.
+        params: Value,
+    },
+    /// It answers.
+    Response {
+        /// Which request of ours; `None` where it names none that we could have made.
+        id: Option<u64>,
+        /// What.
+        result: Result<Value, RpcError>,
+    },
+    /// JSON, but no message.
+    Odd,
+    /// It says nothing more.
+    End,
+}
+
+/// A running program that speaks so.
+pub(super) struct Rpc {
+    peer: Peer,
+    next_id: u64,
+}
+
+impl Rpc {
+    /// Over the pipes of this program.
+    pub(super) fn new(inmate: Inmate) -> Self {
+        Self { peer: Peer::new(inmate), next_id: 0 }
+    }
+
+    /// Lines that were passed over: too long, or no JSON.
+    pub(super) fn passed_over(&self) -> u64 {
+        self.peer.unread()
+    }
+
+    /// Puts a request of ours on its way; its id.
+    pub(super) fn request(&mut self, method: &str, params: &impl serde::Serialize) -> u64 {
+        self.next_id += 1;
+        let id = self.next_id;
+        self.peer.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// Puts something that needs no answer on its way.
+    pub(super) fn tell(&mut self, method: &str, params: &impl serde::Serialize) {
+        self.peer.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+    }
+
+    /// Puts an answer on its way.
+    pub(super) fn answer(&mut self, id: &Value, result: &Result<Value, RpcError>) {
+        self.peer.send(&match result {
+            Ok(value) => json!({ "jsonrpc": "2.0", "id": id, "result": value }),
+            Err(RpcError { code, message, data: Value::Null }) => {
+                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
+            }
+            Err(RpcError { code, message, data }) => {
+                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message, "data": data } })
+            }
+        });
+    }
+
+    /// The next message; writes what is to be written meanwhile. With `listen` off it only writes, and never ends. May
+    /// be dropped while it waits: nothing is lost.
+    pub(super) async fn hear(&mut self, listen: bool) -> Heard {
+        while !listen || self.peer.waiting() >= MAX_UNREAD {
+            self.peer.write_on().await;
+        }
+        match self.peer.next().await {
+            Ok(Some(value)) => understood(value),
+            Ok(None) | Err(_) => Heard::End,
+        }
+    }
+
+    /// How the program ended, in words, with what it complained about last. It has so long for it.
+    pub(super) async fn obituary(&mut self, clock: &dyn Clock, grace: Duration) -> String {
+        self.peer.ended_in_words(clock, grace).await
+    }
+}
+
+fn understood(value: Value) -> Heard {
+    let Value::Object(mut fields) = value else { return Heard::Odd };
+    let id = fields.shift_remove("id");
+    if let Some(Value::String(method)) = fields.shift_remove("method") {
+        let params = fields.shift_remove("params").unwrap_or_default();
+        return match id {
+            // An id that is null is as good as none: nobody waits for its answer.
+            None | Some(Value::Null) => Heard::Told { method, params },
+            Some(id @ (Value::Number(_) | Value::String(_))) => Heard::Request { id, method, params },
+            Some(_) => Heard::Odd,
+        };
+    }
+    let id = id.and_then(|id| id.as_u64());
+    if let Some(error) = fields.shift_remove("error") {
+        let code = error["code"].as_i64().unwrap_or_default();
+        let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
+        return Heard::Response { id, result: Err(RpcError { code, message, data: error["data"].clone() }) };
+    }
+    match fields.shift_remove("result") {
+        Some(result) => Heard::Response { id, result: Ok(result) },
+        None => Heard::Odd,
+    }
+}

@@ -1,0 +1,161 @@
+//! What does not get through: other keys, other paths, other protocols, and bodies that nobody could hold to a limit.
+
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use windlass_core::budget::Budget;
+
+use super::lab::{Act, Answer, Lab, REAL_KEY, Vendor, events, upstream};
+use super::{
+    ASK_MESSAGES, ASK_RESPONSES, CHAT, END, GEMINI, MESSAGES, RESPONSES, START, TEXT, open_stream, read_until,
+};
+use crate::agent::Endpoint as _;
+
+/// One door: a request that reaches no vendor, and what it is answered.
+async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says: &str) -> Answer {
+    let vendor = Vendor::saying(events("")).await;
+    let all = ["anthropic", "gemini"].map(|id| upstream(id, &vendor.url));
+    let lab = Lab::new(all.into(), Budget::UNLIMITED);
+    let key = lab.meter.key();
+    let request = edit(lab.post(MESSAGES, ASK_MESSAGES), &key);
+    let (answer, trip) = lab.during(lab.ask(&request)).await;
+    assert_eq!((answer.status, trip), (status, None), "{request}\n{}", answer.text());
+    assert!(answer.text().contains(says), "{}", answer.text());
+    assert_eq!(vendor.requests(), Vec::<String>::new());
+    let said = lab.books.events.lock().unwrap().len();
+    assert_eq!(said, usize::from(matches!(status, 401 | 404)), "who is turned away is named in the log");
+    answer
+}
+
+#[tokio::test]
+async fn only_the_key_of_the_run_opens_the_door() {
+    check_stopped(|request, key| request.replace(key, "sk-other"), 401, "authentication_error").await;
+    check_stopped(|request, key| request.replace(key, &key[..key.len() - 1]), 401, "authentication_error").await;
+    check_stopped(|request, key| request.replace(key, REAL_KEY), 401, "authentication_error").await;
+    let chat = |request: String, key: &str| {
+        request.replace(MESSAGES, CHAT).replace(&format!("x-api-key: {key}"), "authorization: Bearer no")
+    };
+    check_stopped(chat, 401, "invalid_api_key").await;
+    let gemini = |request: String, key: &str| {
+        request.replace(MESSAGES, GEMINI).replace(&format!("x-api-key: {key}"), "x-goog-api-key: no")
+    };
+    check_stopped(gemini, 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
+async fn nothing_but_model_calls_is_passed_on() {
+    for path in [
+        "/",
+        "/v1/messages/",
+        "//v1/messages",
+        "/v1/../v1/messages",
+        "/v1/%6dessages",
+        "/v1/messages/batches",
+        "/v1/files",
+        "/v1/messages/../files",
+        "/v1beta/models/../../x:generateContent",
+        "/v1beta/models/a%2fb:generateContent",
+        "/v1beta/models/..:generateContent",
+        "/v1beta/models/m:batchGenerateContent",
+        "/api/event_logging/batch",
+    ] {
+        let answer = check_stopped(|request, _| request.replace(MESSAGES, path), 404, "only model calls").await;
+        serde_json::from_slice::<Value>(&answer.body).unwrap();
+    }
+    check_stopped(|request, _| request.replace("POST", "DELETE"), 404, "only model calls").await;
+    check_stopped(|request, _| request.replace("POST /v1", "POST http://evil.invalid/v1"), 400, "no proxy").await;
+    check_stopped(|request, _| request.replace("127.0.0.1:1", "evil.invalid"), 404, "other hosts").await;
+    check_stopped(
+        |request, _| request.replace("POST /v1/messages?beta=true", "CONNECT a.invalid:443"),
+        400,
+        "no proxy",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_agent_that_wants_a_web_socket_falls_back() {
+    let upgrade = |request: String, _: &str| {
+        let request = request.replace("POST /v1/messages?beta=true", "GET /v1/responses");
+        request
+            .replace("connection: close", "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x")
+            .replace(&format!("content-length: {}", ASK_MESSAGES.len()), "content-length: 0")
+            .replace(ASK_MESSAGES, "")
+    };
+    let vendor = Vendor::saying(events("")).await;
+    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
+    let request = upgrade(lab.post(MESSAGES, ASK_MESSAGES), "");
+    lab.during(async {
+        let mut wire = lab.place.connect();
+        wire.write_all(request.as_bytes()).await.unwrap();
+        let said = read_until(&mut wire, "web sockets").await;
+        assert!(said.starts_with("HTTP/1.1 426"), "{said}");
+    })
+    .await;
+    assert!(vendor.requests().is_empty());
+}
+
+/// One door: a body that is not passed on, and why.
+async fn check_body(path: &'static str, body: &str, says: &str) {
+    let edit = |request: String, _: &str| {
+        let request = request.replace(MESSAGES, path).replace(ASK_MESSAGES, body);
+        request.replace(&format!("content-length: {}", ASK_MESSAGES.len()), &format!("content-length: {}", body.len()))
+    };
+    check_stopped(edit, 400, says).await;
+}
+
+#[tokio::test]
+async fn a_body_that_could_be_read_in_two_ways_is_refused() {
+    check_body(MESSAGES, r#"{"model":"m","max_tokens":5,"max_tokens":900000}"#, "`max_tokens` is there twice").await;
+    check_body(MESSAGES, r#"{"model":"m","max_tokens":5,"max\u005ftokens":900000}"#, "there twice").await;
+    check_body(MESSAGES, r#"{"model":"m","max_tokens":-5}"#, "whole number").await;
+    check_body(MESSAGES, r#"{"model":"m","max_tokens":1e9}"#, "whole number").await;
+    check_body(MESSAGES, r#"{"max_tokens":5}"#, "which `model`").await;
+    check_body(MESSAGES, "[]", "cannot be read").await;
+    check_body(MESSAGES, "", "cannot be read").await;
+    check_body(GEMINI, r#"{"generationConfig":{},"generation_config":{"maxOutputTokens":9}}"#, "twice").await;
+    check_body(GEMINI, r#"{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":9}}"#, "twice").await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_counted_or_held_is_refused() {
+    let vendor = Vendor::saying(events("")).await;
+    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
+    let (answer, _) = lab.call(RESPONSES, r#"{"model":"gpt-5","background":true}"#).await;
+    assert!(answer.status == 400 && answer.text().contains("background"), "{}", answer.text());
+    let (answer, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
+    assert!(answer.status == 404 && answer.text().contains("`-m anthropic/MODEL`"), "{}", answer.text());
+    let coded = lab.post(RESPONSES, ASK_RESPONSES).replace("connection:", "content-encoding: zstd\r\nconnection:");
+    let (answer, _) = lab.during(lab.ask(&coded)).await;
+    assert!(answer.status == 400 && answer.text().contains("compressed"), "{}", answer.text());
+    let huge = lab.post(RESPONSES, ASK_RESPONSES).replace("content-length: ", "content-length: 9999999");
+    let (answer, _) = lab.during(lab.ask(&huge)).await;
+    assert!(answer.status == 413 && answer.text().contains("64 MiB"), "{}", answer.text());
+    assert!(vendor.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_ends_it() {
+    let vendor = Vendor::new(|_, _| vec![Act::Say(open_stream()), Act::Say(END.into()), Act::Hang]).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    lab.books.full.store(true, std::sync::atomic::Ordering::SeqCst);
+    let (_, served) = lab.served(lab.ask(&lab.post(MESSAGES, ASK_MESSAGES))).await;
+    assert_eq!(served.map_err(|err| err.kind), Err(windlass_core::store::StoreErrorKind::Full));
+}
+
+#[tokio::test]
+async fn only_so_many_connections_are_served_at_once() {
+    let vendor = Vendor::saying(events(format!("{START}{TEXT}{END}"))).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    lab.during(async {
+        let mut idle: Vec<_> = (0..super::super::MAX_CONNECTIONS).map(|_| lab.place.connect()).collect();
+        let mut wire = lab.place.connect();
+        wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes()).await.unwrap();
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(vendor.requests().is_empty(), "the last one waits");
+        idle.pop();
+        read_until(&mut wire, "message_stop").await;
+    })
+    .await;
+}

@@ -1,0 +1,398 @@
+//! Agents that ask for what they may not have, say what is no protocol, say too much, or do not listen.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass_core::runtime::Stop;
+
+use crate::stage::{Agent, Stage};
+
+/// A permission to run something, as agents ask for it.
+fn wants(command: &str) -> Value {
+    json!({
+        "toolCall": { "toolCallId": format!("c-{command}"), "kind": "execute", "rawInput": { "command": command } },
+        "options": [
+            { "optionId": "always", "name": "Always", "kind": "allow_always" },
+            { "optionId": "once", "name": "Once", "kind": "allow_once" },
+            { "optionId": "no", "name": "No", "kind": "reject_once" },
+        ],
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
+    let (_, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let cases = [
+                json!({ "kind": "read", "rawInput": { "command": "curl x" }, "locations": [{ "path": "a" }] }),
+                json!({ "kind": "think", "content": [{ "type": "diff", "path": "b", "newText": "n" }] }),
+                json!({ "kind": "read" }),
+                json!({ "kind": "delete", "locations": [{ "path": "../x" }] }),
+                json!({ "kind": "move", "rawInput": { "source": "a", "destination": "/etc/b" } }),
+                json!({ "kind": "search", "rawInput": { "pattern": "k", "path": "/etc" } }),
+                json!({ "kind": "edit", "rawInput": { "file_path": "e", "old_string": "o", "new_string": "n" } }),
+                json!({ "kind": "execute", "rawInput": { "command": ["bash", "-lc", "make x"] } }),
+                json!({ "kind": "fetch", "rawInput": { "url": "http://x" } }),
+                json!({ "kind": "brand_new" }),
+            ];
+            for (n, case) in cases.into_iter().enumerate() {
+                let mut params = wants("x");
+                params["toolCall"] = case;
+                params["toolCall"]["toolCallId"] = json!(n.to_string());
+                agent.ask(&n.to_string(), "session/request_permission", params).await;
+            }
+            agent.done(&prompt).await;
+        })
+        .await;
+    let asked = notes.asked.lock().unwrap();
+    let asked: Vec<String> = asked
+        .iter()
+        .map(|call| {
+            let likes: Vec<String> = call.like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+            format!("{:?}: {}", call.effect, likes.join(" + "))
+        })
+        .collect();
+    let expected = [
+        r#"Read: bash {"command":"curl x"} + read_file {"path":"a"}"#,
+        r#"Read: write_file {"path":"b","content":"n"}"#,
+        "Execute: ",
+        r#"Write: delete_file {"path":"../x"}"#,
+        r#"Write: move_file {"from":"a","to":"/etc/b","overwrite":true}"#,
+        r#"Read: grep {"pattern":"k","literal":true,"path":"/etc"}"#,
+        r#"Write: edit_file {"path":"e","old":"o","new":"n"}"#,
+        r#"Execute: bash {"command":"make x"}"#,
+        "Network: ",
+        "Execute: ",
+    ];
+    assert_eq!(asked, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_are_served_inside_the_workspace_as_the_gate_says() {
+    let stage = Stage {
+        files: vec![("a.txt", "one\ntwo\nthree\n"), ("key.pem", "secret")],
+        judge: Arc::new(|call| Some(!call.like.iter().any(|like| like.args.to_string().contains("key.pem")))),
+        ..Stage::default()
+    };
+    let folder = Arc::clone(&stage.folder);
+    std::fs::write(folder.path().join("binary"), [0xff, 0xfe]).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link")).unwrap();
+    let (stop, notes) = stage
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let mut n = 0;
+            let mut read = async |agent: &mut Agent, params: Value| {
+                n += 1;
+                let answer = agent.ask(&format!("r{n}"), "fs/read_text_file", params).await;
+                match answer["result"]["content"].as_str() {
+                    Some(content) => content.to_owned(),
+                    None => format!("{} {}", answer["error"]["code"], answer["error"]["message"]),
+                }
+            };
+            assert_eq!(read(&mut agent, json!({ "path": "a.txt" })).await, "one\ntwo\nthree\n");
+            assert_eq!(read(&mut agent, json!({ "path": "a.txt", "line": 2, "limit": 1 })).await, "two\n");
+            assert!(read(&mut agent, json!({ "path": "no.txt" })).await.starts_with("-32002"));
+            assert!(read(&mut agent, json!({ "path": "key.pem" })).await.contains("refused [denied]"));
+            assert!(read(&mut agent, json!({ "path": "/etc/hostname" })).await.contains("leads out of the workspace"));
+            assert!(read(&mut agent, json!({ "path": "link" })).await.contains("leads out of the workspace"));
+            assert!(read(&mut agent, json!({ "path": "../x" })).await.starts_with("-32603"));
+            assert!(read(&mut agent, json!({ "path": "binary" })).await.contains("not UTF-8"));
+            assert!(read(&mut agent, json!({ "path": 7 })).await.starts_with("-32602"));
+
+            let write = json!({ "path": "sub/new.txt", "content": "new" });
+            assert_eq!(agent.ask("w1", "fs/write_text_file", write).await["result"], json!({}));
+            let outside = json!({ "path": "/tmp/windlass-not-here", "content": "x" });
+            let answer = agent.ask("w2", "fs/write_text_file", outside).await;
+            assert!(answer["error"]["message"].as_str().unwrap().contains("leads out"), "{answer}");
+            let denied = json!({ "path": "key.pem", "content": "x" });
+            assert_eq!(agent.ask("w3", "fs/write_text_file", denied).await["error"]["code"], -32603);
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert_eq!(std::fs::read_to_string(folder.path().join("sub/new.txt")).unwrap(), "new");
+    assert_eq!(std::fs::read_to_string(folder.path().join("key.pem")).unwrap(), "secret");
+    // Each that was judged is a call, and has one result.
+    let asked = notes.asked.lock().unwrap().len();
+    assert_eq!(asked, 7);
+    assert_eq!(notes.said().len(), asked);
+    let denied = 2;
+    assert_eq!(notes.results.lock().unwrap().len(), asked - denied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leave_is_for_what_was_shown_and_once() {
+    let (_, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let mut params = wants("x");
+            params["toolCall"] = json!({ "toolCallId": "e", "kind": "edit",
+                "content": [{ "type": "diff", "path": "a.txt", "newText": "shown" }] });
+            agent.ask("p", "session/request_permission", params).await;
+            for (n, text) in ["other", "shown", "shown"].iter().enumerate() {
+                let write = json!({ "path": "a.txt", "content": text });
+                agent.ask(&n.to_string(), "fs/write_text_file", write).await;
+            }
+            agent
+                .update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "e", "status": "completed" }))
+                .await;
+            agent.done(&prompt).await;
+        })
+        .await;
+    let asked = notes.asked.lock().unwrap();
+    let names: Vec<&str> = asked.iter().map(|call| call.call.name.as_str()).collect();
+    assert_eq!(names, ["edit", "fs/write_text_file", "fs/write_text_file"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_are_run_through_us_and_end_with_the_turn() {
+    let stage = Stage {
+        judge: Arc::new(|call| Some(!call.like[0].args["command"].as_str().unwrap().contains("forbidden"))),
+        ..Stage::default()
+    };
+    let (_, notes) = stage
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let create = json!({ "command": "echo", "args": ["it's"], "outputByteLimit": 6 });
+            let term = agent.ask("1", "terminal/create", create).await["result"]["terminalId"].clone();
+            let which = json!({ "terminalId": term });
+            let exit = agent.ask("2", "terminal/wait_for_exit", which.clone()).await;
+            assert_eq!(exit["result"]["exitCode"], 0, "{exit}");
+            let output = agent.ask("3", "terminal/output", which.clone()).await;
+            assert_eq!(output["result"]["truncated"], true);
+            assert_eq!(output["result"]["output"], "\\''s'\n");
+            assert_eq!(output["result"]["exitStatus"]["exitCode"], 0);
+            agent.ask("4", "terminal/release", which.clone()).await;
+            assert_eq!(agent.ask("5", "terminal/output", which).await["error"]["code"], -32002);
+            let denied = agent.ask("6", "terminal/create", json!({ "command": "forbidden" })).await;
+            assert_eq!(denied["error"]["code"], -32603);
+            let outside = agent.ask("7", "terminal/create", json!({ "command": "ls", "cwd": "/" })).await;
+            assert!(outside["error"]["message"].as_str().unwrap().contains("leads out"), "{outside}");
+            let steered = json!({ "command": "ls", "env": [{ "name": "LD_PRELOAD", "value": "x" }] });
+            assert_eq!(agent.ask("8", "terminal/create", steered).await["error"]["code"], -32602);
+            for n in 0..16 {
+                agent.ask(&format!("s{n}"), "terminal/create", json!({ "command": "sleep 100" })).await;
+            }
+            let one_more = agent.ask("9", "terminal/create", json!({ "command": "sleep 100" })).await;
+            assert!(one_more["error"]["message"].as_str().unwrap().contains("16 terminals"), "{one_more}");
+            agent.ask("10", "terminal/kill", json!({ "terminalId": "term_2" })).await;
+            agent.done(&prompt).await;
+        })
+        .await;
+    let lines = notes.lines.lock().unwrap();
+    assert_eq!(lines[0], r"echo 'it'\''s'");
+    assert_eq!(lines.len(), 17);
+    // One was killed, and it and the others were stopped with the turn.
+    assert_eq!(notes.stopped.lock().unwrap().len(), 17);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
+    let mut stage = Stage::default();
+    stage.options.fs = Some(false);
+    stage.options.terminal = Some(false);
+    let (stop, notes) = stage
+        .play(|mut agent| async move {
+            let hello = agent.expect("initialize").await;
+            let offered = &hello["params"]["clientCapabilities"];
+            assert_eq!(offered["fs"]["readTextFile"], false);
+            assert_ne!(offered["terminal"], true);
+            agent.reply(&hello, json!({ "protocolVersion": 1 })).await;
+            let new = agent.expect("session/new").await;
+            agent.reply(&new, json!({ "sessionId": "s1" })).await;
+            let prompt = agent.expect("session/prompt").await;
+            for method in ["craft/drainMidTurnQueue", "fs/read_text_file", "terminal/create", "elicitation/create", ""]
+            {
+                let answer = agent.ask("x", method, json!({ "path": "a" })).await;
+                assert_eq!(answer["error"]["code"], -32601, "{method}");
+            }
+            let broken = agent.ask("y", "session/request_permission", json!({ "options": 3 })).await;
+            assert_eq!(broken["error"]["code"], -32602);
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert!(notes.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_protocol_is_passed_over_and_counted() {
+    let (stop, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let stop = |id: Value, why: &str| json!({ "jsonrpc": "2.0", "id": id, "result": { "stopReason": why } });
+            agent.write(b"starting up...\n\n\xff\xfe\xfd\n[1,2]\n7\n{}\n").await;
+            // Answers to nothing, twice to something, and to what was answered before.
+            agent.send(stop(json!(999), "refusal")).await;
+            agent.send(stop(json!("3"), "refusal")).await;
+            agent.send(stop(json!(1), "refusal")).await;
+            agent.send(stop(json!(null), "refusal")).await;
+            agent.send(json!({ "jsonrpc": "2.0", "id": [1], "method": "fs/read_text_file" })).await;
+            agent.send(json!({ "jsonrpc": "2.0", "method": "session/update", "params": 3 })).await;
+            agent.send(json!({ "jsonrpc": "2.0", "method": "no/such" })).await;
+            agent.send(json!({ "jsonrpc": "2.0", "method": "_own/extension" })).await;
+            let other = json!({ "sessionId": "other", "update": { "sessionUpdate": "agent_message_chunk",
+                "content": { "type": "text", "text": "not ours" } } });
+            agent.send(json!({ "jsonrpc": "2.0", "method": "session/update", "params": other })).await;
+            agent.says("still here").await;
+            agent.done(&prompt).await;
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert_eq!(notes.said(), ["text:still here"]);
+    assert_eq!(notes.warnings(), ["not_understood: 11 messages of toy were not understood and passed over"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_too_long_is_passed_over() {
+    let (stop, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            agent.write(b"{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":\"").await;
+            let piece = vec![b'x'; 1 << 20];
+            for _ in 0..20 {
+                agent.write(&piece).await;
+            }
+            agent.write(b"\"}\n").await;
+            agent.says("after").await;
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert_eq!(notes.said(), ["text:after"]);
+    assert_eq!(notes.warnings().len(), 1);
+}
+
+/// The most memory this process ever had, in KiB.
+fn most_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
+    let before = most_memory();
+    let (stop, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let update = |update: Value| {
+                let params = json!({ "sessionId": "s1", "update": update });
+                format!("{}\n", json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
+            };
+            let text = json!({ "type": "text", "text": "y".repeat(120) });
+            let says = update(json!({ "sessionUpdate": "agent_message_chunk", "content": text })).repeat(99);
+            for n in 0..1_000 {
+                agent.write(says.as_bytes()).await;
+                agent.update(json!({ "sessionUpdate": "tool_call", "toolCallId": n.to_string(), "title": "x" })).await;
+            }
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    let said: usize = notes.said().iter().map(String::len).sum();
+    assert!(said < 32 << 20, "{said}");
+    assert!(notes.warnings().iter().any(|warning| warning.starts_with("too_much_said")), "{:?}", notes.warnings());
+    let more = most_memory().saturating_sub(before);
+    assert!(more < 120 << 10, "{more} KiB");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
+    let before = most_memory();
+    let (stop, _) = Stage::default()
+        .play(|agent| async move {
+            let mut agent = agent;
+            let prompt = agent.open().await;
+            let Agent { mut from, mut to, stderr } = agent;
+            let most = 80_000;
+            let mut writing = Box::pin(async {
+                use tokio::io::AsyncWriteExt;
+                for n in 0..most {
+                    let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"x/y\",\"params\":{{}}}}\n");
+                    to.write_all(line.as_bytes()).await.unwrap();
+                }
+            });
+            // It writes as long as it can; only then it reads.
+            let early = tokio::time::timeout(std::time::Duration::from_secs(5), &mut writing).await;
+            assert!(early.is_err(), "it was listened to without an end");
+            let reading = async {
+                use tokio::io::AsyncBufReadExt;
+                let mut line = String::new();
+                for n in 0..most {
+                    line.clear();
+                    from.read_line(&mut line).await.unwrap();
+                    assert!(line.contains(&format!("\"id\":{n},")), "{line}");
+                }
+            };
+            tokio::join!(writing, reading);
+            let mut agent = Agent { from, to, stderr };
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    let more = most_memory().saturating_sub(before);
+    assert!(more < 64 << 10, "{more} KiB");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
+    let stage = Stage { judge: Arc::new(|_| None), ..Stage::default() };
+    let cancel = stage.cancel.clone();
+    let (stop, notes) = stage
+        .play(move |mut agent| {
+            let cancel = cancel.clone();
+            async move {
+                let prompt = agent.open().await;
+                for id in ["a", "b"] {
+                    let mut params = wants(id);
+                    params["sessionId"] = json!("s1");
+                    let method = "session/request_permission";
+                    agent.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                cancel.cancel();
+                let cancelled = json!({ "outcome": { "outcome": "cancelled" } });
+                for id in ["a", "b"] {
+                    let answer = agent.next().await.unwrap();
+                    assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &cancelled));
+                }
+                agent.expect("session/cancel").await;
+                let late = agent.ask("late", "session/request_permission", wants("c")).await;
+                assert_eq!(late["result"], cancelled);
+                let late = agent.ask("file", "fs/read_text_file", json!({ "path": "a" })).await;
+                assert_eq!(late["error"]["code"], -32800);
+                agent.reply(&prompt, json!({ "stopReason": "cancelled" })).await;
+            }
+        })
+        .await;
+    assert_eq!(stop, Stop::Cancelled);
+    assert_eq!(notes.asked.lock().unwrap().len(), 2);
+    // Each call has its result.
+    assert_eq!(notes.results.lock().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_stop_is_killed() {
+    let stage = Stage::default();
+    let cancel = stage.cancel.clone();
+    let began = tokio::time::Instant::now();
+    let (stop, notes) = stage
+        .play(move |mut agent| {
+            let cancel = cancel.clone();
+            async move {
+                agent.open().await;
+                cancel.cancel();
+                loop {
+                    agent.says("and on and on ").await;
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            }
+        })
+        .await;
+    assert_eq!(stop, Stop::Cancelled);
+    assert_eq!(*notes.killed.lock().unwrap(), 1);
+    assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+}

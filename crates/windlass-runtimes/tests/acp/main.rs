@@ -1,0 +1,8 @@
+//! Agents that speak the Agent Client Protocol, as scripts over pipes in memory.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod hostile;
+mod real;
+mod recorded;
+mod stage;
+mod turns;

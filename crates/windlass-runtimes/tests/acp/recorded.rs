@@ -1,0 +1,173 @@
+//! Real agents as they were recorded: what each said is said again, and what we answer is what was answered then.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_core::runtime::Stop;
+use windlass_runtimes::acp::options::AcpOptions;
+
+use crate::stage::{Agent, Stage};
+
+/// Says again what an agent said, and looks at what it is told.
+async fn replay(mut agent: Agent, recording: String) {
+    let mut ids: HashMap<String, Value> = HashMap::new();
+    let mut permissions: Vec<Value> = Vec::new();
+    for line in recording.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let mut message = line["msg"].clone();
+        if line["dir"] == "<" {
+            if message["method"] == "session/request_permission" {
+                permissions.push(message["id"].clone());
+            }
+            if message.get("method").is_none() {
+                message["id"] = ids[&message["id"].to_string()].clone();
+            }
+            agent.send(message).await;
+            continue;
+        }
+        let heard = agent.next().await.unwrap_or_default();
+        if message.get("method").is_some() {
+            assert_eq!(heard["method"], message["method"], "{heard}");
+            ids.insert(message["id"].to_string(), heard["id"].clone());
+            continue;
+        }
+        assert_eq!(heard["id"], message["id"], "{heard}");
+        assert_eq!(heard["error"]["code"], message["error"]["code"], "{heard}");
+        if permissions.contains(&message["id"]) {
+            assert_eq!(heard["result"], message["result"], "{heard}");
+        }
+    }
+}
+
+/// What is expected of one recording: calls that were asked about, as ours; calls in the log; the ends of their results.
+struct Expected<'a> {
+    likes: &'a [&'a str],
+    said: &'a [&'a str],
+    results: &'a [&'a str],
+}
+
+async fn check(recording: &'static str, auth_method: Option<&str>, expected: Expected<'_>) {
+    let auth_method = auth_method.map(str::to_owned);
+    let options =
+        AcpOptions { name: Some("toy".into()), command: Some("toy".into()), auth_method, ..AcpOptions::default() };
+    let stage = Stage {
+        options,
+        judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
+        ..Stage::default()
+    };
+    let folder = stage.folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
+    let here = recording.replace("/workspace", &folder);
+    let (stop, notes) = stage.play(move |agent| replay(agent, here.clone())).await;
+    assert_eq!(stop, Stop::Done, "{:?}", notes.said());
+    let plain = |text: String| text.replace(&folder, "/w");
+    let asked = notes.asked.lock().unwrap();
+    let likes: Vec<String> =
+        asked.iter().flat_map(|call| &call.like).map(|like| plain(format!("{} {}", like.tool, like.args))).collect();
+    assert_eq!(likes, expected.likes);
+    assert_eq!(notes.said().into_iter().map(plain).collect::<Vec<_>>(), expected.said);
+    let results = notes.results.lock().unwrap();
+    let results: Vec<String> = results.iter().map(|result| plain(result.text.clone())).collect();
+    for (result, expected) in results.iter().zip(expected.results) {
+        assert!(result.contains(expected), "{result} has no {expected}");
+    }
+    assert_eq!(results.len(), expected.results.len(), "{results:?}");
+}
+
+/// What every agent but one was made to do: a command, a file, and a command that may not be run.
+const HI: &str = r#"bash {"command":"echo hi > out.txt && cat out.txt"}"#;
+const NEW: &str = r#"write_file {"path":"/w/new.txt","content":"hello acp"}"#;
+const FORBIDDEN: &str = r#"bash {"command":"echo forbidden > f.txt"}"#;
+const DONE: &str = "text:Done. The fake model says hello.";
+
+#[tokio::test(start_paused = true)]
+async fn opencode_writes_through_us_what_it_was_just_allowed() {
+    let diff = "Index: /w/new.txt\\n===================================================================\\n--- /w/new.txt\\n\
+        +++ /w/new.txt\\n@@ -0,0 +1,1 @@\\n+hello acp\\n\\\\ No newline at end of file\\n";
+    let write = format!(
+        r#"call:write {{"filePath":"/w/new.txt","content":"hello acp","filepath":"/w/new.txt","diff":"{diff}"}}"#
+    );
+    let expected = Expected {
+        likes: &[HI, NEW, FORBIDDEN],
+        said: &[
+            r#"call:bash {"cwd":"/w","command":"echo hi > out.txt && cat out.txt","description":"run it"}"#,
+            &write,
+            r#"call:bash {"cwd":"/w","command":"echo forbidden > f.txt"}"#,
+        ],
+        results: &["hi\n", "Wrote file successfully."],
+    };
+    check(include_str!("../fixtures/acp/opencode.jsonl"), None, expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn goose_runs_through_us_what_it_was_just_allowed() {
+    let expected = Expected {
+        likes: &[HI, FORBIDDEN],
+        said: &[
+            r#"call:shell {"command":"echo hi > out.txt && cat out.txt"}"#,
+            r#"call:shell {"command":"echo forbidden > f.txt"}"#,
+            DONE,
+        ],
+        results: &["ran: export AGENT_SESSION_ID=20261115_2; echo hi > out.txt && cat out.txt\n"],
+    };
+    check(include_str!("../fixtures/acp/goose.jsonl"), None, expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn qwen_offers_two_ways_to_say_yes_once_and_asks_what_nobody_knows() {
+    let expected = Expected {
+        likes: &[HI, r#"write_file {"path":"new.txt","content":"hello acp"}"#, FORBIDDEN],
+        said: &[
+            r#"call:run_shell_command {"command":"echo hi > out.txt && cat out.txt","description":"run it","is_background":false}"#,
+            r#"call:fs/write_text_file {"path":"new.txt","content":"hello acp"}"#,
+            r#"call:write_file {"file_path":"/w/new.txt","content":"hello acp"}"#,
+            r#"call:run_shell_command {"command":"echo forbidden > f.txt","description":"run it","is_background":false}"#,
+        ],
+        results: &["Output: hi", "9 bytes written", "hello acp"],
+    };
+    check(include_str!("../fixtures/acp/qwen.jsonl"), None, expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn gemini_has_its_command_in_the_title_alone() {
+    let expected = Expected {
+        likes: &[HI, NEW, FORBIDDEN],
+        said: &[
+            r#"call:execute {"title":"echo hi > out.txt && cat out.txt"}"#,
+            r#"call:edit {"title":"Writing to new.txt","paths":["/w/new.txt"]}"#,
+            r#"call:execute {"title":"echo forbidden > f.txt"}"#,
+            DONE,
+        ],
+        results: &["", ""],
+    };
+    check(include_str!("../fixtures/acp/gemini.jsonl"), Some("gemini-api-key"), expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claude_agent_acp_writes_files_itself() {
+    let expected = Expected {
+        likes: &[HI, NEW, FORBIDDEN],
+        said: &[
+            r#"call:Bash {"command":"echo hi > out.txt && cat out.txt","description":"run it"}"#,
+            r#"call:Write {"file_path":"/w/new.txt","content":"hello acp"}"#,
+            r#"call:Bash {"command":"echo forbidden > f.txt","description":"run it"}"#,
+            DONE,
+        ],
+        results: &["hi", "File created successfully at: /w/new.txt"],
+    };
+    check(include_str!("../fixtures/acp/claude-agent-acp.jsonl"), None, expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn codex_acp_runs_without_asking() {
+    let expected = Expected {
+        likes: &[],
+        said: &[
+            "text:Warning: Model metadata for `fake-model` not found. Defaulting to fallback metadata; this can degrade performance and cause issues.\n\n",
+            r#"call:exec_command {"command":"echo hi > out.txt && cat out.txt","cwd":"/w"}"#,
+            DONE,
+        ],
+        results: &["hi\n"],
+    };
+    check(include_str!("../fixtures/acp/codex-acp.jsonl"), None, expected).await;
+}

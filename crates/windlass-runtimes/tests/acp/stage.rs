@@ -1,0 +1,494 @@
+//! A try without a machine: an agent that is a script over pipes in memory, a place that hands them out, a gate that
+//! answers as the test says, and everything that was noted.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use windlass_core::ask::{Answer, Ask};
+use windlass_core::budget::{Limit, Price, Spent, Usage};
+use windlass_core::clock::{Clock, Timestamp};
+use windlass_core::context::Facts;
+use windlass_core::enclosure::{Enclosure, Inmate, Launch, Life, Wire};
+use windlass_core::event::EventKind;
+use windlass_core::history::Entry;
+use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
+use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
+use windlass_core::store::StoreError;
+use windlass_core::tool::{Admitted, ForeignCall, ToolSet, Toolbox};
+use windlass_core::turn::{Planned, Settled};
+use windlass_core::workspace::*;
+use windlass_core::{BoxFuture, CancellationToken};
+use windlass_host::workspace::Root;
+use windlass_runtimes::acp::Acp;
+use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::agent::{Endpoint, ForeignRuntime, Ledger, Metering, Trip};
+
+/// Time as the test's executor has it: paused, it moves when nobody has anything to do.
+pub(crate) struct TestClock;
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(0)
+    }
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn sleep(&self, how_long: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(how_long))
+    }
+    fn entropy(&self) -> u64 {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static DRAWN: AtomicU64 = AtomicU64::new(0);
+        DRAWN.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// What was noted of a try, in order.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) events: Mutex<Vec<EventKind>>,
+    pub(crate) shown: Mutex<Vec<EventKind>>,
+    pub(crate) asked: Mutex<Vec<ForeignCall>>,
+    pub(crate) observed: Mutex<Vec<ToolCall>>,
+    pub(crate) results: Mutex<Vec<ToolResult>>,
+    pub(crate) lines: Mutex<Vec<String>>,
+    pub(crate) stopped: Mutex<Vec<String>>,
+    pub(crate) launched: Mutex<Vec<Launch>>,
+    pub(crate) put: Mutex<HashMap<String, String>>,
+    pub(crate) settled: Mutex<Vec<Usage>>,
+    pub(crate) killed: Mutex<u32>,
+}
+
+impl Notes {
+    /// The texts and calls that were said, one word each: `text:…`, `call:name`.
+    pub(crate) fn said(&self) -> Vec<String> {
+        use windlass_core::message::Part;
+        let mut all = Vec::new();
+        for event in self.events.lock().unwrap().iter() {
+            let EventKind::Said { message } = event else { continue };
+            for part in &message.parts {
+                all.push(match part {
+                    Part::Text { text } => format!("text:{text}"),
+                    Part::Reasoning { text, .. } => format!("thought:{text}"),
+                    Part::Call(call) => format!("call:{} {}", call.name, call.args),
+                    _ => "other".to_owned(),
+                });
+            }
+        }
+        all
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let events = self.events.lock().unwrap();
+        let warned = events.iter().filter_map(|event| match event {
+            EventKind::Warned { code, text } => Some(format!("{code}: {text}")),
+            _ => None,
+        });
+        warned.collect()
+    }
+}
+
+struct Desk {
+    notes: Arc<Notes>,
+    history: Arc<Vec<Entry>>,
+    judge: Judge,
+    tools: ToolSet,
+    steers: Mutex<VecDeque<()>>,
+}
+
+/// Whether a call may run; never, where it answers with nothing.
+pub(crate) type Judge = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
+
+impl Outlet for Desk {
+    fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.notes.events.lock().unwrap().push(kind);
+        Box::pin(async { Ok(0) })
+    }
+    fn show(&self, kind: EventKind) {
+        let mut shown = self.notes.shown.lock().unwrap();
+        if shown.len() < 100 {
+            shown.push(kind);
+        }
+    }
+    fn watched(&self) -> bool {
+        true
+    }
+    fn ask(&self, _: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
+        Box::pin(std::future::pending())
+    }
+    fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
+        let more = self.steers.lock().unwrap().pop_front().is_some();
+        Box::pin(async move { Ok(more) })
+    }
+    fn history(&self) -> Arc<Vec<Entry>> {
+        Arc::clone(&self.history)
+    }
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+}
+
+impl Toolbox for Desk {
+    fn tools(&self) -> &ToolSet {
+        &self.tools
+    }
+    fn call<'a>(&'a self, _: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
+        let verdict = (self.judge)(&call);
+        self.notes.asked.lock().unwrap().push(call);
+        Box::pin(async move {
+            match verdict {
+                Some(true) => Ok(Admitted::Yes { rule: "test".into() }),
+                Some(false) => Ok(Admitted::No { category: ErrorCategory::Denied, text: "the test says no".into() }),
+                None => std::future::pending().await,
+            }
+        })
+    }
+    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.notes.observed.lock().unwrap().push(call);
+        Box::pin(async { Ok(()) })
+    }
+    fn reported(&self, result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.notes.results.lock().unwrap().push(result);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Account for Desk {
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn spent(&self) -> Spent {
+        Spent::default()
+    }
+    fn exceeded(&self) -> Option<Limit> {
+        None
+    }
+    fn admit(&self, _: u64, want: u64, _: Option<Price>) -> Result<u64, Limit> {
+        Ok(want)
+    }
+    fn hold(&self, _: u64, want: u64, _: Option<Price>) -> Result<Hold, Limit> {
+        Ok(Hold { id: 0, output: want })
+    }
+    fn release(&self, _: Hold) {}
+    fn settle<'a>(
+        &'a self,
+        usage: Usage,
+        _: Option<Price>,
+        _: bool,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.notes.settled.lock().unwrap().push(usage);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A model endpoint that nobody comes to.
+struct NoTraffic;
+
+impl Endpoint for NoTraffic {
+    fn key(&self) -> String {
+        "placeholder".into()
+    }
+    fn serve<'a>(
+        &'a self,
+        _: &'a dyn Enclosure,
+        _: Ledger<'a>,
+        done: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>> {
+        Box::pin(async {
+            done.cancelled().await;
+            Ok(None)
+        })
+    }
+    fn take_usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+/// Starts programs: a script, or a real one.
+pub(crate) type Starter = Arc<dyn Fn(&Launch) -> Result<Inmate, ProcessError> + Send + Sync>;
+
+struct Place {
+    home: PathBuf,
+    port: Option<u16>,
+    notes: Arc<Notes>,
+    starter: Starter,
+}
+
+impl Enclosure for Place {
+    fn home(&self) -> &Path {
+        &self.home
+    }
+    fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.notes.put.lock().unwrap().insert(path.to_owned(), String::from_utf8(bytes.to_vec()).unwrap());
+        Ok(())
+    }
+    fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
+        Ok(Vec::new())
+    }
+    fn endpoint(&self) -> Option<u16> {
+        self.port
+    }
+    fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn Wire>>> {
+        Box::pin(std::future::pending())
+    }
+    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+        let inmate = (self.starter)(&launch);
+        self.notes.launched.lock().unwrap().push(launch);
+        Box::pin(async move { inmate })
+    }
+    fn take_refused(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Commands that say `ran: LINE` and are over when they are looked at a third time.
+struct Commands {
+    place: Arc<Place>,
+    notes: Arc<Notes>,
+    looked: Mutex<HashMap<String, u32>>,
+}
+
+impl Processes for Commands {
+    fn run<'a>(&'a self, _: Command, _: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
+        Box::pin(async { Err(ProcessError("not here".into())) })
+    }
+    fn start(&self, command: Command) -> Result<JobId, ProcessError> {
+        let mut lines = self.notes.lines.lock().unwrap();
+        lines.push(command.line);
+        Ok(JobId((lines.len() - 1).to_string()))
+    }
+    fn poll(&self, job: &JobId, offset: u64, _: usize) -> Result<JobOutput, ProcessError> {
+        let line = self.notes.lines.lock().unwrap()[job.0.parse::<usize>().unwrap()].clone();
+        let text = format!("ran: {line}\n");
+        let mut looked = self.looked.lock().unwrap();
+        let times = looked.entry(job.0.clone()).or_default();
+        *times += 1;
+        let endless = line.contains("sleep");
+        let end = (*times > 2 && !endless).then_some(ProcessEnd::Exited { code: 0 });
+        let rest = text.get(usize::try_from(offset).unwrap()..).unwrap_or_default().to_owned();
+        Ok(JobOutput { text: rest, next_offset: text.len() as u64, end })
+    }
+    fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        self.notes.stopped.lock().unwrap().push(job.0.clone());
+        Box::pin(async { Ok(()) })
+    }
+    fn stop_all(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+    fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
+        let place: Arc<dyn Enclosure> = Arc::clone(&self.place) as _;
+        Box::pin(async move { Ok(place) })
+    }
+}
+
+/// The life of a script: over when it is, and killed when it is dropped.
+pub(crate) struct ScriptLife {
+    pub(crate) end: ProcessEnd,
+    pub(crate) script: tokio::task::JoinHandle<()>,
+    pub(crate) notes: Arc<Notes>,
+}
+
+impl Life for ScriptLife {
+    fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
+        Box::pin(async {
+            let _ = (&mut self.script).await;
+            Ok(self.end)
+        })
+    }
+    fn terminate(&self) {}
+    fn kill(&self) {
+        self.script.abort();
+    }
+}
+
+impl Drop for ScriptLife {
+    fn drop(&mut self) {
+        *self.notes.killed.lock().unwrap() += 1;
+        self.script.abort();
+    }
+}
+
+/// The agent's end of the pipes.
+pub(crate) struct Agent {
+    pub(crate) from: BufReader<DuplexStream>,
+    pub(crate) to: DuplexStream,
+    pub(crate) stderr: DuplexStream,
+}
+
+impl Agent {
+    /// The next message it reads; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        match self.from.read_line(&mut line).await {
+            Ok(n) if n > 0 => Some(serde_json::from_str(&line).unwrap()),
+            _ => None,
+        }
+    }
+
+    /// The next message, which asks this.
+    #[track_caller]
+    pub(crate) fn expect<'a>(&'a mut self, method: &'a str) -> BoxFuture<'a, Value> {
+        Box::pin(async move {
+            let message = self.next().await.unwrap_or_default();
+            assert_eq!(message["method"], method, "{message}");
+            message
+        })
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        // Whoever was killed cannot write; the test sees it elsewhere.
+        let _ = self.to.write_all(bytes).await;
+    }
+
+    pub(crate) async fn send(&mut self, message: Value) {
+        self.write(format!("{message}\n").as_bytes()).await;
+    }
+
+    pub(crate) async fn reply(&mut self, to: &Value, result: Value) {
+        self.send(json!({ "jsonrpc": "2.0", "id": to["id"], "result": result })).await;
+    }
+
+    pub(crate) async fn fail(&mut self, to: &Value, error: Value) {
+        self.send(json!({ "jsonrpc": "2.0", "id": to["id"], "error": error })).await;
+    }
+
+    pub(crate) async fn update(&mut self, update: Value) {
+        let params = json!({ "sessionId": "s1", "update": update });
+        self.send(json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })).await;
+    }
+
+    pub(crate) async fn says(&mut self, text: &str) {
+        self.update(json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } }))
+            .await;
+    }
+
+    /// Asks something and reads the answer.
+    pub(crate) async fn ask(&mut self, id: &str, method: &str, mut params: Value) -> Value {
+        params["sessionId"] = json!("s1");
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        let answer = self.next().await.unwrap_or_default();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    /// Goes through the first steps; the prompt that follows.
+    pub(crate) async fn open(&mut self) -> Value {
+        self.open_with(json!({ "sessionId": "s1" })).await
+    }
+
+    pub(crate) async fn open_with(&mut self, session: Value) -> Value {
+        let hello = self.expect("initialize").await;
+        self.reply(&hello, json!({ "protocolVersion": 1, "agentCapabilities": {}, "authMethods": [] })).await;
+        let new = self.expect("session/new").await;
+        self.reply(&new, session).await;
+        self.expect("session/prompt").await
+    }
+
+    pub(crate) async fn done(&mut self, prompt: &Value) {
+        self.reply(prompt, json!({ "stopReason": "end_turn" })).await;
+    }
+}
+
+/// One try.
+pub(crate) struct Stage {
+    pub(crate) options: AcpOptions,
+    pub(crate) profile: Option<&'static Profile>,
+    pub(crate) resume: Option<String>,
+    pub(crate) judge: Judge,
+    pub(crate) files: Vec<(&'static str, &'static str)>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) steers: usize,
+    pub(crate) port: Option<u16>,
+    pub(crate) prompt: String,
+    pub(crate) metering_none: bool,
+    pub(crate) end: ProcessEnd,
+    pub(crate) folder: Arc<tempfile::TempDir>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self {
+            options: AcpOptions { name: Some("toy".into()), command: Some("toy".into()), ..AcpOptions::default() },
+            profile: None,
+            resume: None,
+            judge: Arc::new(|_| Some(true)),
+            files: Vec::new(),
+            cancel: CancellationToken::new(),
+            steers: 0,
+            port: Some(9),
+            prompt: "do it".into(),
+            metering_none: false,
+            end: ProcessEnd::Exited { code: 0 },
+            folder: Arc::new(tempfile::tempdir().unwrap()),
+            clock: Arc::new(TestClock),
+        }
+    }
+}
+
+impl Stage {
+    /// Plays a script as the agent, to the end of the try.
+    pub(crate) async fn play<F>(self, script: impl Fn(Agent) -> F + Send + Sync + 'static) -> (Stop, Arc<Notes>)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let notes = Arc::new(Notes::default());
+        let (end, of) = (self.end, Arc::clone(&notes));
+        let starter: Starter = Arc::new(move |_| {
+            let (stdin, from) = tokio::io::duplex(64 << 10);
+            let (to, stdout) = tokio::io::duplex(64 << 10);
+            let (theirs, stderr) = tokio::io::duplex(64 << 10);
+            let agent = Agent { from: BufReader::new(from), to, stderr: theirs };
+            let script = tokio::spawn(script(agent));
+            let life = Box::new(ScriptLife { end, script, notes: Arc::clone(&of) });
+            Ok(Inmate { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), life })
+        });
+        self.run(notes, starter).await
+    }
+
+    pub(crate) async fn run(self, notes: Arc<Notes>, starter: Starter) -> (Stop, Arc<Notes>) {
+        for (path, text) in &self.files {
+            std::fs::write(self.folder.path().join(path), text).unwrap();
+        }
+        let files: Arc<dyn Files> = Arc::new(Root::open(self.folder.path()).unwrap());
+        let home = self.folder.path().join(".home");
+        let place = Arc::new(Place { home, port: self.port, notes: Arc::clone(&notes), starter });
+        let processes: Arc<dyn Processes> =
+            Arc::new(Commands { place, notes: Arc::clone(&notes), looked: Mutex::default() });
+        let prompt = Message::user(self.prompt.clone());
+        let desk = Desk {
+            notes: Arc::clone(&notes),
+            history: Arc::default(),
+            judge: self.judge,
+            tools: ToolSet::default(),
+            steers: Mutex::new(std::iter::repeat_n((), self.steers).collect()),
+        };
+        let acp = Acp::new(self.profile, self.options, Dialect::OpenAiChat, Arc::clone(&self.clock)).unwrap();
+        let metering =
+            if self.metering_none { Metering::Reported { price: None } } else { Metering::Wire(Arc::new(NoTraffic)) };
+        let runtime = ForeignRuntime::new(Box::new(acp), metering, self.clock);
+        let job = Job {
+            prompt: &prompt,
+            iteration: 1,
+            pending: Vec::new(),
+            foreign_session: self.resume,
+            outlet: &desk,
+            toolbox: &desk,
+            account: &desk,
+            files: &files,
+            processes: &processes,
+            cancel: self.cancel,
+        };
+        let stop = runtime.run(job).await.unwrap();
+        (stop, notes)
+    }
+}
