@@ -4,6 +4,5 @@
 
 mod claude_code;
 mod codex;
-mod real;
 mod script;
 mod stage;
