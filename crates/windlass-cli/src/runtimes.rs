@@ -29,6 +29,8 @@ pub(crate) struct Known {
     pub(crate) speaks: &'static [Protocol],
     /// The vendors that are tried when none is named.
     pub(crate) vendors: &'static [&'static str],
+    /// Instruction files of a project that it reads by itself.
+    pub(crate) reads: &'static [&'static str],
     /// How it comes onto a machine.
     pub(crate) install: &'static str,
     /// The version it was last certified with.
@@ -77,6 +79,7 @@ const OURS: Known = Known {
     program: None,
     speaks: &[],
     vendors: &[],
+    reads: &[],
     install: "built in",
     tested: None,
     login: NO_LOGIN,
@@ -99,6 +102,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("claude"),
         speaks: ANTHROPIC,
         vendors: &["anthropic"],
+        reads: &["CLAUDE.md"],
         install: "npm install -g @anthropic-ai/claude-code",
         tested: Some("2.1.325"),
         login: Login {
@@ -113,6 +117,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("codex"),
         speaks: &[Protocol::OpenAiResponses],
         vendors: &["openai"],
+        reads: &["AGENTS.md"],
         install: "npm install -g @openai/codex",
         tested: Some("0.166.0"),
         login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
@@ -124,6 +129,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("opencode"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai"],
+        reads: &["AGENTS.md", "CLAUDE.md"],
         install: "npm install -g opencode-ai",
         tested: Some("1.18.33"),
         login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
@@ -138,6 +144,7 @@ const ANY_ACP: Known = Known {
     program: None,
     speaks: EVERY_WIRE,
     vendors: &["anthropic", "openai", "gemini"],
+    reads: &[],
     install: "",
     tested: None,
     login: NO_LOGIN,

@@ -113,7 +113,9 @@ impl Making<'_> {
         let adapter = adapter(plan, self.clock)?;
         let metering = self.metering(plan)?;
         let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone());
-        Ok(Arc::new(runtime.answering(output).instructed(self.prompt.for_others())))
+        Ok(Arc::new(
+            runtime.answering(output).instructed(self.prompt.for_others(|file| plan.known.reads.contains(&file))),
+        ))
     }
 
     fn metering(&self, plan: &ForeignPlan) -> Result<Metering, Failure> {
