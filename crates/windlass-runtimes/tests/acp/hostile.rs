@@ -107,6 +107,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
             assert!(answer["error"]["message"].as_str().unwrap().contains("leads out"), "{answer}");
             let denied = json!({ "path": "key.pem", "content": "x" });
             assert_eq!(agent.ask("w3", "fs/write_text_file", denied).await["error"]["code"], -32603);
+            agent.says("That is not mine to write.").await;
             agent.done(&prompt).await;
         })
         .await;
@@ -116,7 +117,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
     // Each that was judged is a call, and has one result.
     let asked = notes.asked.lock().unwrap().len();
     assert_eq!(asked, 7);
-    assert_eq!(notes.said().len(), asked);
+    assert_eq!(notes.said().iter().filter(|said| said.starts_with("call:")).count(), asked);
     let denied = 2;
     assert_eq!(notes.results.lock().unwrap().len(), asked - denied);
 }
