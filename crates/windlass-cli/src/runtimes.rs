@@ -290,6 +290,13 @@ fn foreign(
     let (vendor, model) = named_model(agent, settings)?;
     let login = auth.as_deref() == Some("login");
     let metering = metering_plan(known, login, metering.as_deref(), settings)?;
+    if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
+        let why = "what an agent sends to its model can only be counted where its network is its own, and with \
+                   `--net open` it is the machine's";
+        return Err(
+            Failure::new(crate::exit::ISOLATION, why).hint("leave it off, or allow hosts by name: --net allow:HOST")
+        );
+    }
     let (upstream, login_file, hosts) = if login {
         let hosts = login_hosts(known)?;
         (None, Some(login_file(known, settings)?), hosts)
@@ -324,6 +331,10 @@ fn options(known: &Known, settings: &Settings) -> Result<Map<String, Json>, Fail
         let value = match &setting.value {
             Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)
                 .map_err(|err| Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin)))?,
+            // Values of an agent's own settings may be numbers and switches.
+            Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
+                serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
+            }
             Value::Text(text) => Json::from(text.as_str()),
             Value::Texts(texts) => Json::from(texts.clone()),
             Value::Integer(number) => Json::from(*number),

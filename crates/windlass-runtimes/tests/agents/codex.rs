@@ -154,11 +154,11 @@ fn tools_of_its_servers_are_judged_and_other_questions_declined() {
             json!({"callId": "c3", "tool": "bash", "arguments": {}}),
             json!({"result": {"success": false}}),
         ),
+        &item("completed", json!({"type": "agentMessage", "id": "m", "text": "Done."})),
         DONE,
     ]
     .concat();
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.cancel_at = None;
+    let stage = Stage::scripted(vec![(recording(&text), 0)]);
     assert_eq!(block_on(&stage), Stop::Done);
     let judged: Vec<String> = stage.lines().into_iter().filter(|line| line.starts_with("judged ")).collect();
     assert_eq!(judged, ["judged c1 as Execute ", "judged c2 as Execute "]);
