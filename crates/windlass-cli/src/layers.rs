@@ -91,11 +91,14 @@ impl Prompt {
         self.layers.iter().map(|layer| layer.text.as_str()).collect()
     }
 
-    /// What an agent that is not ours does not find by itself: the project's files it reads, the person's it cannot.
-    pub(crate) fn for_others(&self) -> String {
-        let own = ["managed", "user", "settings", "profile"];
-        let text: String =
-            self.layers.iter().filter(|layer| own.contains(&layer.kind)).map(|layer| layer.text.as_str()).collect();
+    /// What an agent that is not ours does not find by itself: the person's words, and files of the project that it does
+    /// not read.
+    pub(crate) fn for_others(&self, reads: impl Fn(&str) -> bool) -> String {
+        let told = |layer: &&Layer| match (layer.kind, &layer.path) {
+            ("project", Some(path)) => !reads(path.rsplit('/').next().unwrap_or_default()),
+            (kind, _) => ["managed", "user", "settings", "profile"].contains(&kind),
+        };
+        let text: String = self.layers.iter().filter(told).map(|layer| layer.text.as_str()).collect();
         text.trim().to_owned()
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Known {
     pub(crate) speaks: &'static [Protocol],
     /// The vendors that are tried when none is named.
     pub(crate) vendors: &'static [&'static str],
+    /// Instruction files of a project that it reads by itself.
+    pub(crate) reads: &'static [&'static str],
     /// How it comes onto a machine.
     pub(crate) install: &'static str,
     /// The version it was last certified with.
@@ -77,6 +79,7 @@ const OURS: Known = Known {
     program: None,
     speaks: &[],
     vendors: &[],
+    reads: &[],
     install: "built in",
     tested: None,
     login: NO_LOGIN,
@@ -99,6 +102,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("claude"),
         speaks: ANTHROPIC,
         vendors: &["anthropic"],
+        reads: &["CLAUDE.md"],
         install: "npm install -g @anthropic-ai/claude-code",
         tested: Some("2.1.325"),
         login: Login {
@@ -113,6 +117,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("codex"),
         speaks: &[Protocol::OpenAiResponses],
         vendors: &["openai"],
+        reads: &["AGENTS.md"],
         install: "npm install -g @openai/codex",
         tested: Some("0.166.0"),
         login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
@@ -124,6 +129,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("opencode"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai"],
+        reads: &["AGENTS.md", "CLAUDE.md"],
         install: "npm install -g opencode-ai",
         tested: Some("1.18.33"),
         login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
@@ -138,6 +144,7 @@ const ANY_ACP: Known = Known {
     program: None,
     speaks: EVERY_WIRE,
     vendors: &["anthropic", "openai", "gemini"],
+    reads: &[],
     install: "",
     tested: None,
     login: NO_LOGIN,
@@ -290,6 +297,13 @@ fn foreign(
     let (vendor, model) = named_model(agent, settings)?;
     let login = auth.as_deref() == Some("login");
     let metering = metering_plan(known, login, metering.as_deref(), settings)?;
+    if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
+        let why = "what an agent sends to its model can only be counted where its network is its own, and with \
+                   `--net open` it is the machine's";
+        return Err(
+            Failure::new(crate::exit::ISOLATION, why).hint("leave it off, or allow hosts by name: --net allow:HOST")
+        );
+    }
     let (upstream, login_file, hosts) = if login {
         let hosts = login_hosts(known)?;
         (None, Some(login_file(known, settings)?), hosts)
@@ -324,6 +338,10 @@ fn options(known: &Known, settings: &Settings) -> Result<Map<String, Json>, Fail
         let value = match &setting.value {
             Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)
                 .map_err(|err| Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin)))?,
+            // Values of an agent's own settings may be numbers and switches.
+            Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
+                serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
+            }
             Value::Text(text) => Json::from(text.as_str()),
             Value::Texts(texts) => Json::from(texts.clone()),
             Value::Integer(number) => Json::from(*number),
@@ -463,8 +481,7 @@ fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
 /// Passes on how hard the model is to think, where the agent can be told.
 fn tell_effort(known: &Known, effort: &str, flag: bool, options: &mut Map<String, Json>) -> Result<(), Failure> {
     let key = match known.kind {
-        Kind::ClaudeCode => "effort",
-        Kind::Codex => "reasoning_effort",
+        Kind::ClaudeCode | Kind::Codex => "effort",
         _ if !flag => return Ok(()),
         _ => {
             return Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))

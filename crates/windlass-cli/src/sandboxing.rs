@@ -115,6 +115,11 @@ fn net(settings: &Settings) -> Result<NetPolicy, Failure> {
     Ok(read(&settings.project)?.map_or_else(|| own.clone(), |project| own.narrowed(&project)))
 }
 
+/// Whether commands have the network of this machine.
+pub(crate) fn is_open(settings: &Settings) -> Result<bool, Failure> {
+    Ok(net(settings)? == NetPolicy::Open)
+}
+
 /// What the gate has to know of the network.
 pub(crate) fn reach(settings: &Settings) -> Result<Reach, Failure> {
     Ok(match net(settings)? {

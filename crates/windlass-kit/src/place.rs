@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the person's key looks like. It must show up nowhere but in the head of a request to the vendor.
 pub(crate) const KEY: &str = "sk-kit-REAL-0f4c1d7e9a2b";
@@ -13,13 +14,20 @@ pub(crate) const CREDENTIAL: &str = "KIT-CREDENTIAL-5d8e0c";
 /// One place; it is removed with this.
 pub(crate) struct Place {
     base: tempfile::TempDir,
+    /// Seconds that nobody else on this machine sleeps for: so a sleeper is known.
+    pub(crate) seconds: u32,
 }
+
+/// How many places this process made.
+static PLACES: AtomicU32 = AtomicU32::new(0);
 
 impl Place {
     /// Makes the folders, the credentials and a repository with two files.
     pub(crate) fn new() -> Result<Self, String> {
         let base = tempfile::Builder::new().prefix("windlass-kit-").tempdir();
-        let place = Self { base: base.map_err(|err| format!("no scratch directory: {err}"))? };
+        let base = base.map_err(|err| format!("no scratch directory: {err}"))?;
+        let seconds = 10_000 + std::process::id() % 100_000 * 100 + PLACES.fetch_add(1, Ordering::Relaxed) % 100;
+        let place = Self { base, seconds };
         for folder in ["work", "home/.ssh", "config/windlass", "data", "cache", "state", "bin", "outside"] {
             let path = place.at(folder);
             std::fs::create_dir_all(&path).map_err(|err| format!("{}: {err}", path.display()))?;
@@ -52,6 +60,11 @@ impl Place {
     /// The text that marks its processes.
     pub(crate) fn mark(&self) -> String {
         self.base.path().display().to_string()
+    }
+
+    /// Whether somebody sleeps for its seconds.
+    pub(crate) fn has_sleeper(&self) -> bool {
+        !crate::child::processes_with(&format!("sleep\0{}", self.seconds)).is_empty()
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) -> Result<(), String> {

@@ -74,7 +74,8 @@ impl Product {
     pub(crate) fn run(&self, runtime: &Runtime, place: &Place, server: &Server, ask: &Ask<'_>) -> Result<Ran, String> {
         self.configure(runtime, place, server, ask)?;
         let mut command = self.command(place);
-        command.args(["run", "-o", "stream-json", "-m", &runtime.model]);
+        command.args(["run", "-o", "stream-json"]);
+        command.args(runtime.model.iter().flat_map(|model| ["-m", model]));
         let name = match &ask.program {
             Some(program) if runtime.is_by_command() => format!("acp:{program}"),
             _ => runtime.name.clone(),

@@ -19,8 +19,8 @@ pub(crate) enum Family {
 pub struct Runtime {
     /// Its name, such as `claude-code` or `acp:my-agent --acp`.
     pub name: String,
-    /// The model it is asked to use, as `vendor/model`.
-    pub model: String,
+    /// The model it is asked to use, as `vendor/model`; none where the agent is left its own.
+    pub model: Option<String>,
     pub(crate) family: Family,
     pub(crate) hostile: bool,
 }
@@ -53,8 +53,13 @@ impl Runtime {
                 ));
             }
         };
-        let usual = if family == Family::Codex { "openai/gpt-5.5" } else { "anthropic/claude-sonnet-5-5" };
-        Ok(Self { name: name.to_owned(), model: model.unwrap_or(usual).to_owned(), family, hostile })
+        let usual = match family {
+            Family::Codex => Some("openai/gpt-5.5"),
+            // Not every agent lets its model be chosen.
+            Family::Acp if name.starts_with("acp:") => None,
+            _ => Some("anthropic/claude-sonnet-5-5"),
+        };
+        Ok(Self { name: name.to_owned(), model: model.or(usual).map(str::to_owned), family, hostile })
     }
 
     /// A program of others runs; the engine only holds it.

@@ -460,7 +460,7 @@ impl Runtime for ForeignRuntime {
 fn no_namespace() -> Stop {
     let detail =
         "what the agent sends to its model can only be counted where its network is its own, and this run has \
-        the machine's; leave the network off or allow hosts by name, or give up counting with `--metering reported`"
+        the machine's; leave the network off or allow hosts by name"
             .to_owned();
     Stop::Failed { reason: FailReason::Isolation, detail }
 }

@@ -9,15 +9,18 @@
 pub mod acp;
 pub mod agent;
 pub mod claude_code;
+pub mod codex;
 pub mod completion;
 pub mod contract;
 pub mod lines;
 pub mod meter;
 pub mod patch_proposal;
 pub mod peer;
+pub mod rpc;
 
 mod given;
 mod no_tools;
 mod offered;
+mod said;
 mod shown_files;
 mod status;

@@ -13,6 +13,7 @@ use windlass_runtimes::acp::options::AcpOptions;
 use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+use windlass_runtimes::codex::{Codex, CodexOptions};
 
 use crate::args::RuntimesArgs;
 use crate::exit;
@@ -88,7 +89,7 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
         Kind::Completion => (Capabilities::of(windlass_runtimes::completion::CAPABILITIES), Features::NONE),
         Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
         Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
-        Kind::Codex => nothing,
+        Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());
             Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)

@@ -52,7 +52,7 @@ pub(super) fn foreign(name: &str, terms: &Terms) -> Vec<(Style, String)> {
         }
         "reported" => lines.push((
             Style::Warning,
-            "metering: reported (what it spends is its own word, limits are looked at between its turns, and it holds \
+            "metering: reported (what it spends is its own word, limits are looked at between its turns, it reaches its vendor itself, and it holds \
              your login)"
                 .into(),
         )),

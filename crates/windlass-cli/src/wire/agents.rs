@@ -19,6 +19,7 @@ use windlass_runtimes::acp::options::AcpOptions;
 use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::completion::Completion;
 use windlass_runtimes::meter::Meter;
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
@@ -112,7 +113,9 @@ impl Making<'_> {
         let adapter = adapter(plan, self.clock)?;
         let metering = self.metering(plan)?;
         let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone());
-        Ok(Arc::new(runtime.answering(output).instructed(self.prompt.for_others())))
+        Ok(Arc::new(
+            runtime.answering(output).instructed(self.prompt.for_others(|file| plan.known.reads.contains(&file))),
+        ))
     }
 
     fn metering(&self, plan: &ForeignPlan) -> Result<Metering, Failure> {
@@ -186,7 +189,11 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
             let acp = Acp::new(profile, options, dialect(plan), clock.clone());
             Box::new(acp.map_err(|err| wrong(err.to_string()))?)
         }
-        Kind::Codex | Kind::Native | Kind::Completion | Kind::Patch => {
+        Kind::Codex => {
+            let options = CodexOptions { program, ..read(given).map_err(wrong)? };
+            Box::new(Codex::new(options).map_err(wrong)?)
+        }
+        Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));
         }
     })

@@ -25,6 +25,8 @@ const WRITE: &[&str] = &["Write", "write", "write_file", "create_file"];
 const EDIT: &[&str] = &["Edit", "edit", "edit_file", "replace", "str_replace"];
 const DELETE: &[&str] = &["delete_file", "Delete", "delete"];
 const PATCH: &[&str] = &["apply_patch", "patch"];
+/// Who has to be asked for a host tool before it is called.
+const SEARCH: &[&str] = &["ToolSearch"];
 const STRUCTURED: &[&str] = &["StructuredOutput", "structured_output", "final_result", "final_answer"];
 
 const COMMAND: &[&str] = &["command", "cmd"];
@@ -97,7 +99,14 @@ fn items(step: &Move, script: &Script, asked: &Asked) -> Option<Vec<Item>> {
         Move::Edit { path, old, new } => edit(script, asked, path, old, new),
         Move::Delete(path) => one(delete(script, asked, path)?),
         Move::Call { tool, args } => {
-            let ends = |known: &&Tool| known.name == *tool || known.name.ends_with(&format!("__{tool}"));
+            let end = format!("__{tool}");
+            if let (Some(search), Some(name)) =
+                (asked.tool(SEARCH), asked.named.iter().find(|name| name.ends_with(&end)))
+            {
+                let found = call(search, &[("query", json!(format!("select:{name}")))]);
+                return Some(vec![found, Item::Call { name: name.clone(), input: Input::Json(args.clone()) }]);
+            }
+            let ends = |known: &&Tool| known.name == *tool || known.name.ends_with(&end);
             let name = asked.tools.iter().find(ends).map_or(tool, |known| &known.name).clone();
             one(Item::Call { name, input: Input::Json(args.clone()) })
         }
@@ -272,6 +281,12 @@ mod tests {
         let step = |name: &str| Move::Call { tool: name.into(), args: json!({}) };
         check(vec![tool("mcp__host__look", false, &[], &[])], step("look"), &["mcp__host__look {}"]);
         check(vec![], step("no_such_tool"), &["no_such_tool {}"]);
+        let search = tool("ToolSearch", false, &["query"], &["query"]);
+        let script = Script { moves: vec![step("look")], ..Script::default() };
+        let named = crate::model::request::host_tools("there are:\\nmcp__host__look\\nmcp__host__other");
+        let (all, _) = played(&script, &Asked { tools: vec![search], named, ..Asked::default() });
+        let all: Vec<String> = all.iter().map(shown).collect();
+        assert_eq!(all, [r#"ToolSearch {"query":"select:mcp__host__look"}"#, "mcp__host__look {}"]);
         check(vec![], Move::Shell("ls".into()), &["I have no tool for that."]);
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Asked {
     pub(crate) model: String,
     pub(crate) stream: bool,
     pub(crate) tools: Vec<Tool>,
+    /// Names of host tools anywhere in it: some agents tell them in words, and have them looked up before a call.
+    pub(crate) named: Vec<String>,
     /// Calls in the history. Only this server makes any.
     pub(crate) calls: usize,
     /// What the model said in the history.
@@ -31,14 +33,23 @@ impl Asked {
     }
 
     /// How many answers of the script are in the history.
-    pub(crate) fn place<'a>(&self, words: impl Iterator<Item = &'a str>) -> usize {
-        let words: Vec<&str> = words.map(str::trim).collect();
-        self.calls + self.said.iter().filter(|said| words.contains(&said.trim())).count()
+    pub(crate) fn place(&self, words: &[String]) -> usize {
+        self.calls + self.said.iter().filter(|said| words.iter().any(|known| known == said.trim())).count()
     }
 
     pub(crate) fn tool(&self, names: &[&str]) -> Option<&Tool> {
         names.iter().find_map(|name| self.tools.iter().find(|tool| tool.name == *name))
     }
+}
+
+/// Every word that looks like the name of a host tool.
+pub(crate) fn host_tools(body: &str) -> Vec<String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    let names = body.match_indices("mcp__").map(|(at, _)| body[at..].split(|letter| !is_part(letter)).next());
+    let mut names: Vec<String> = names.flatten().map(str::to_owned).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// The items of a list; nothing where it is none.

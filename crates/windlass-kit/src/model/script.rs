@@ -97,10 +97,12 @@ impl Script {
     }
 
     /// The words that the script says, to find them again in a history.
-    pub(crate) fn words(&self) -> impl Iterator<Item = &str> {
-        self.moves.iter().filter_map(|step| match step {
-            Move::Say(text) | Move::Refuse(text) | Move::Slow { text, .. } => Some(text.as_str()),
+    pub(crate) fn words(&self) -> Vec<String> {
+        let words = |step: &Move| match step {
+            Move::Say(text) | Move::Refuse(text) | Move::Slow { text, .. } => Some(text.trim().to_owned()),
+            Move::Json(value) => Some(value.to_string()),
             _ => None,
-        })
+        };
+        self.moves.iter().filter_map(words).collect()
     }
 }

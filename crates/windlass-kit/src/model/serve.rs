@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::http::{self, Request};
 use super::offer::{Item, Played, played};
-use super::request::Asked;
+use super::request::{Asked, host_tools};
 use super::script::{Script, Usage};
 use super::seen::{MOST, MOST_BODY, Seen};
 use super::wire::{Answer, Wire};
@@ -123,7 +123,9 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
             let _ = stream.set_nodelay(true);
             let mut stream = BufReader::new(stream);
             while let Some(request) = http::read(&mut stream) {
-                if state.stop.load(Ordering::Relaxed) || state.answer(stream.get_mut(), &request).is_err() {
+                let answered = state.answer(stream.get_mut(), &request).is_ok();
+                let last = request.header("connection").is_some_and(|how| how.eq_ignore_ascii_case("close"));
+                if !answered || last || state.stop.load(Ordering::Relaxed) {
                     break;
                 }
             }
@@ -159,7 +161,8 @@ impl State {
             self.keep(seen);
             return whole(out, 400, &json!({ "error": { "message": "the scripted model reads plain JSON" } }));
         }
-        let asked = wire.read(&body);
+        let mut asked = wire.read(&body);
+        asked.named = host_tools(&seen.body);
         seen.tools = asked.tools.iter().map(|tool| tool.name.clone()).collect();
         seen.work = self.script.without_tools || !asked.tools.is_empty();
         let (next, missing) = self.next(&asked, seen.work);
@@ -189,9 +192,11 @@ impl State {
             return (plain(SIDE), None);
         }
         let (all, missing) = played(&self.script, asked);
-        let mut left = asked.place(self.script.words());
+        let mut left = asked.place(&self.script.words());
         for played in all {
             match played {
+                // Who declines once declines again: agents ask a second time.
+                Played::Item(Item::Refusal(_)) => return (played, missing),
                 Played::Item(_) if left > 0 => left -= 1,
                 Played::Fail { number, times: Some(times), .. } if left > 0 || self.failed(number) >= times => {}
                 Played::Fail { number, .. } => {

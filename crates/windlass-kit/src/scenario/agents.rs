@@ -9,7 +9,7 @@ use crate::product::Ask;
 
 /// The most memory the engine may have after a flood, and the most its log may hold.
 const MEMORY: u64 = 700 << 20;
-const LOG: usize = 8 << 20;
+const LOG: usize = 16 << 20;
 
 pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
     if let Some(judged) = not_foreign(stage) {
@@ -66,12 +66,12 @@ pub(crate) fn flood(stage: &Stage<'_>) -> Judged {
     let program =
         trial.place.program("flood", "#!/bin/sh\nyes 'this is no protocol' >&2 &\nexec yes 'this is no protocol'\n")?;
     let ran =
-        trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::flags(&["--max-seconds", "30"]) })?;
+        trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::flags(&["--max-seconds", "8"]) })?;
     trial.judge(&ran, || {
         let outcome = ran.outcome();
         holds(["failed runtime", "timed_out"].contains(&outcome.as_str()), || format!("it ended as `{outcome}`"))?;
         untouched(&trial.place)?;
-        holds(ran.child.took < Duration::from_secs(40), || format!("it took {:?}", ran.child.took))?;
+        holds(ran.child.took < Duration::from_secs(20), || format!("it took {:?}", ran.child.took))?;
         bounded(ran.child.memory, &ran.log)
     })
 }
@@ -88,11 +88,8 @@ pub(crate) fn daemon(stage: &Stage<'_>) -> Judged {
         return judged;
     }
     let trial = Trial::new(stage, |place| {
-        let mark = place.mark();
         vec![
-            shell(format!(
-                "(setsid sh -c 'exec -a {mark} sleep 3117' || setsid sleep 3117) >/dev/null 2>&1 </dev/null & echo started"
-            )),
+            shell(format!("setsid sleep {} >/dev/null 2>&1 </dev/null & echo started", place.seconds)),
             write("after.txt", "after\n"),
             say("Something runs in the background."),
         ]
@@ -101,7 +98,7 @@ pub(crate) fn daemon(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "after.txt", "after\n")?;
-        let gone = super::soon(|| crate::child::processes_with("sleep\u{0}3117").is_empty());
+        let gone = super::soon(|| !trial.place.has_sleeper());
         holds(gone, || "the daemon still runs".to_owned())
     })
 }

@@ -30,8 +30,8 @@ pub(crate) fn structured_output(stage: &Stage<'_>) -> Judged {
     });
     let trial = Trial::new(stage, |_| vec![Move::Json(answer.clone())])?;
     let ran = trial.run(&Ask::flags(&["--allow-no-changes", "--json-schema", &schema.to_string()]))?;
-    if refused_before(&trial, &ran, "structured_output") {
-        return not_applicable("it has no structured output, and that is said before the first token");
+    if refused_before(&trial, &ran, "structured_output") || refused_before(&trial, &ran, "--json-schema") {
+        return not_applicable("it takes no schema, and says so before the first token");
     }
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;

@@ -1,16 +1,16 @@
 //! Everyday work: it must land, be logged by path, and be billed exactly.
 
-use super::{Judged, Stage, Trial, edit, ended, has, lacks, say, shell, without_tools, write};
+use super::{Judged, Stage, Trial, edit, ended, has, lacks, say, shell, without_changes, without_tools, worked, write};
 use crate::contract::billed;
 use crate::holds;
 use crate::model::Move;
 use crate::product::{Ask, Ran};
 
 pub(crate) fn plain_edit(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
+    if let Some(judged) = without_changes(stage) {
         return judged;
     }
-    let trial = Trial::new(stage, |_| vec![edit("a.txt", "two", "TWO"), say("Changed one line.")])?;
+    let trial = Trial::new(stage, |_| worked(stage, vec![edit("a.txt", "two", "TWO"), say("Changed one line.")]))?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
@@ -22,16 +22,17 @@ pub(crate) fn plain_edit(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn several_files(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
+    if let Some(judged) = without_changes(stage) {
         return judged;
     }
     let trial = Trial::new(stage, |_| {
-        vec![
+        let moves = vec![
             write("src/new one.txt", "first\n"),
             write("other.txt", "it's \"second\"\n"),
             edit("a.txt", "three", "THREE"),
             say("Three files."),
-        ]
+        ];
+        worked(stage, moves)
     })?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
@@ -45,10 +46,10 @@ pub(crate) fn several_files(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn delete(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
+    if let Some(judged) = without_changes(stage) {
         return judged;
     }
-    let trial = Trial::new(stage, |_| vec![Move::Delete("gone.txt".to_owned()), say("Removed.")])?;
+    let trial = Trial::new(stage, |_| worked(stage, vec![Move::Delete("gone.txt".to_owned()), say("Removed.")]))?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;

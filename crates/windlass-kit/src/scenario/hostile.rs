@@ -123,22 +123,22 @@ fn connect(stage: &Stage<'_>) -> Judged {
 
 fn daemon(stage: &Stage<'_>) -> Judged {
     let trial = trial(stage)?;
-    let ran = strike(stage, &trial, "daemon", "seconds=3119", &[])?;
+    let ran = strike(stage, &trial, "daemon", &format!("seconds={}", trial.place.seconds), &[])?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        let gone = super::soon(|| crate::child::processes_with("sleep\u{0}3119").is_empty());
+        let gone = super::soon(|| !trial.place.has_sleeper());
         holds(gone, || "the daemon still runs".to_owned())
     })
 }
 
 fn flood(stage: &Stage<'_>, mode: &str) -> Judged {
     let trial = trial(stage)?;
-    let ran = strike(stage, &trial, mode, "", &["--max-seconds", "15"])?;
+    let ran = strike(stage, &trial, mode, "", &["--max-seconds", "8"])?;
     trial.judge(&ran, || {
         one_of(&ran, &["failed runtime", "timed_out"])?;
         untouched(&trial.place)?;
         agents::bounded(ran.child.memory, &ran.log)?;
-        holds(ran.child.took < Duration::from_secs(25), || format!("it took {:?}", ran.child.took))
+        holds(ran.child.took < Duration::from_secs(20), || format!("it took {:?}", ran.child.took))
     })
 }
 
@@ -153,7 +153,7 @@ fn does_anyway(stage: &Stage<'_>) -> Judged {
 
 fn deaf(stage: &Stage<'_>) -> Judged {
     let trial = trial(stage)?;
-    let ran = strike(stage, &trial, "deaf", "", &["--max-seconds", "10"])?;
+    let ran = strike(stage, &trial, "deaf", "", &["--max-seconds", "5"])?;
     trial.judge(&ran, || {
         one_of(&ran, &["failed runtime", "timed_out"])?;
         untouched(&trial.place)
@@ -208,6 +208,8 @@ fn tree_tricks(stage: &Stage<'_>) -> Judged {
     let ran = strike(stage, &trial, "tree-tricks", "", &[])?;
     trial.judge(&ran, || {
         no_marks(&trial)?;
-        nothing_outside(&trial.place)
+        nothing_outside(&trial.place)?;
+        let link = std::fs::read_link(trial.place.at("work/notes.txt"));
+        holds(link.is_err(), || "a link to a credential of the person landed in the tree".to_owned())
     })
 }

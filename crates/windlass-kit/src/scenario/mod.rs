@@ -13,12 +13,14 @@ pub use hostile::ATTACKS;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::contract;
 use crate::matrix::Cell;
 use crate::model::{Move, Script, Server};
 use crate::place::Place;
 use crate::product::{Ask, Product, Ran};
-use crate::runtime::Runtime;
+use crate::runtime::{Family, Runtime};
 
 /// Something every runtime must pass, or a reason why it cannot be asked to.
 pub struct Scenario {
@@ -146,6 +148,11 @@ pub(crate) fn lacks(place: &Place, path: &str) -> Result<(), String> {
     crate::holds(!place.tree().contains_key(path), || format!("{path} is there"))
 }
 
+/// Why a runtime that changes no files is not tried; none where it changes some.
+pub(crate) fn without_changes(stage: &Stage<'_>) -> Option<Judged> {
+    (stage.runtime.family == Family::Completion).then(|| not_applicable("it changes no files"))
+}
+
 /// Why a runtime without tools is not tried; none where it has some.
 pub(crate) fn without_tools(stage: &Stage<'_>) -> Option<Judged> {
     (!stage.runtime.has_tools()).then(|| not_applicable("it gives the model no tools"))
@@ -170,6 +177,29 @@ pub(crate) fn soon(holds: impl Fn() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
     false
+}
+
+/// The same work for a runtime whose model proposes a patch: all changes of files in one proposal.
+pub(crate) fn worked(stage: &Stage<'_>, moves: Vec<Move>) -> Vec<Move> {
+    if stage.runtime.family != Family::Patch {
+        return moves;
+    }
+    let lines = |sign: char, text: &str| text.lines().map(|line| format!("{sign}{line}\n")).collect::<String>();
+    let file = |path: &str, operation: &str, hunk: String| {
+        let patch = if hunk.is_empty() { hunk } else { format!("*** Begin Patch\n{hunk}*** End Patch\n") };
+        json!({ "path": path, "operation": operation, "to": null, "patch": patch })
+    };
+    let files = moves.iter().filter_map(|step| match step {
+        Move::Write { path, text } => Some(file(path, "create", format!("*** Add File: {path}\n{}", lines('+', text)))),
+        Move::Edit { path, old, new } => {
+            let hunk = format!("*** Update File: {path}\n@@\n{}{}", lines('-', old), lines('+', new));
+            Some(file(path, "update", hunk))
+        }
+        Move::Delete(path) => Some(file(path, "delete", String::new())),
+        _ => None,
+    });
+    let files: Vec<Value> = files.collect();
+    vec![Move::Json(json!({ "summary": "The work.", "files": files, "tests": [], "risks": [], "read": [] }))]
 }
 
 pub(crate) fn write(path: &str, text: &str) -> Move {

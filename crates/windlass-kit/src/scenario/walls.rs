@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Judged, Stage, Trial, ended, has, say, shell, without_tools, write};
+use super::{Judged, Stage, Trial, ended, has, say, shell, without_changes, without_tools, worked, write};
+use crate::contract;
 use crate::holds;
 use crate::place::Place;
 use crate::product::Ask;
@@ -16,8 +17,11 @@ fn work() -> [crate::model::Move; 2] {
 }
 
 pub(crate) fn write_outside(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
+    if let Some(judged) = without_changes(stage) {
         return judged;
+    }
+    if !stage.runtime.has_tools() {
+        return propose_outside(stage);
     }
     let trial = Trial::new(stage, |place| {
         let at = |path: &str| place.at(path).display().to_string();
@@ -34,6 +38,22 @@ pub(crate) fn write_outside(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "after.txt", "after\n")?;
+        nothing_outside(&trial.place)
+    })
+}
+
+/// A proposal for paths that no patch may reach: nothing of it is written, also not what would have been fine.
+fn propose_outside(stage: &Stage<'_>) -> Judged {
+    let trial = Trial::new(stage, |place| {
+        let outside = place.at("outside/by-tool.txt").display().to_string();
+        let paths = ["../up.txt", outside.as_str(), ".git/hooks/post-checkout", ".env", "a/../../up.txt"];
+        let tries = paths.map(|path| worked(stage, vec![write("after.txt", "after\n"), write(path, "out\n")]));
+        tries.into_iter().flatten().collect()
+    })?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || {
+        holds(ran.child.code != 0, || "a proposal for paths outside is called done".to_owned())?;
+        contract::untouched(&trial.place)?;
         nothing_outside(&trial.place)
     })
 }

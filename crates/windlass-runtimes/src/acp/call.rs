@@ -13,10 +13,14 @@ use windlass_core::tool::{Effect, ForeignCall, Like};
 
 use super::words::{clean, clip, shell_line};
 
-/// Bytes of input, and of each file's new text, that are kept of a call.
+/// Bytes of a call's input that are kept, and of each new text of a file.
 const MAX_KEPT: usize = 256 << 10;
-/// Paths and new texts that are kept of a call.
+/// Bytes of all new texts of files together.
+const MAX_TEXTS: usize = 1 << 20;
+/// Fields, paths and new texts that are kept of a call.
 const MAX_PATHS: usize = 64;
+/// Bytes of a path, or of the name of a field; a longer one is none.
+const MAX_NAME: usize = 4 << 10;
 /// Characters of what came of it.
 const MAX_RESULT: usize = 64 << 10;
 /// Characters of a title.
@@ -39,14 +43,15 @@ pub(super) struct Told {
     pub status: ToolCallStatus,
     /// What it was called with.
     pub input: Map<String, Value>,
+    input_bytes: usize,
     /// Files it names.
     pub paths: Vec<String>,
     /// What files are to become, where it says so.
     pub diffs: Vec<(String, Option<String>)>,
     /// What came of it, in words.
     pub text: String,
-    /// The same as data.
-    pub output: Option<Value>,
+    /// What came of it beside that.
+    pub output: Option<String>,
     /// Whether it is in the log.
     pub announced: bool,
     /// Whether we were asked about it.
@@ -68,6 +73,7 @@ impl Told {
             kind: ToolKind::Other,
             status: ToolCallStatus::Pending,
             input: Map::new(),
+            input_bytes: 0,
             paths: Vec::new(),
             diffs: Vec::new(),
             text: String::new(),
@@ -109,7 +115,7 @@ impl Told {
             self.input(input);
         }
         if let Some(output) = raw_output {
-            self.output = Some(output);
+            self.output = Some(output_in(&output));
         }
         if let Some(content) = content {
             self.content(content);
@@ -122,15 +128,15 @@ impl Told {
 
     fn path(&mut self, path: &str) {
         let path = path.strip_prefix("file://").unwrap_or(path);
-        if self.paths.len() < MAX_PATHS && !self.paths.iter().any(|known| known == path) {
+        if self.paths.len() < MAX_PATHS && path.len() <= MAX_NAME && !self.paths.iter().any(|known| known == path) {
             self.paths.push(path.to_owned());
         }
     }
 
     fn input(&mut self, input: Value) {
-        let Value::Object(fields) = input else {
-            self.input.insert("input".to_owned(), kept(input));
-            return;
+        let fields = match input {
+            Value::Object(fields) => fields,
+            other => Map::from_iter([("input".to_owned(), other)]),
         };
         for name in ["filePath", "filepath", "file_path", "path", "abs_path", "absolute_path", "notebook_path"] {
             if let Some(path) = fields.get(name).and_then(Value::as_str) {
@@ -139,7 +145,15 @@ impl Told {
         }
         // Later words replace earlier ones, and what is not said again stays.
         for (name, value) in fields.into_iter().take(MAX_PATHS) {
-            self.input.insert(name, kept(value));
+            let before = self.input.get(&name).map(size);
+            if name.len() > MAX_NAME || (before.is_none() && self.input.len() >= MAX_PATHS) {
+                continue;
+            }
+            let others = self.input_bytes - before.unwrap_or_default();
+            let bytes = size(&value);
+            let value = if others + bytes <= MAX_KEPT { value } else { json!(format!("[{bytes} bytes, left out]")) };
+            self.input_bytes = others + size(&value);
+            self.input.insert(name, value);
         }
     }
 
@@ -153,13 +167,17 @@ impl Told {
                 }
                 ToolCallContent::Diff(diff) => {
                     let path = diff.path.to_string_lossy().into_owned();
-                    let new = (diff.new_text.len() <= MAX_KEPT).then_some(diff.new_text);
                     self.diffs.retain(|(known, _)| *known != path);
-                    if self.diffs.len() < MAX_PATHS {
+                    let others: usize = self.diffs.iter().filter_map(|(_, new)| new.as_ref()).map(String::len).sum();
+                    let fits = diff.new_text.len() <= MAX_KEPT && others + diff.new_text.len() <= MAX_TEXTS;
+                    let new = fits.then_some(diff.new_text);
+                    if self.diffs.len() < MAX_PATHS && path.len() <= MAX_NAME {
                         self.diffs.push((path, new));
                     }
                 }
-                ToolCallContent::Terminal(terminal) => self.terminal = Some(terminal.terminal_id.0.to_string()),
+                ToolCallContent::Terminal(terminal) => {
+                    self.terminal = Some(clip(&terminal.terminal_id.0, 128).into_owned())
+                }
                 _ => {}
             }
         }
@@ -195,18 +213,7 @@ impl Told {
 
     /// What it did, as it says.
     pub(super) fn result(&self) -> String {
-        if !self.text.is_empty() {
-            return self.text.clone();
-        }
-        let text = match &self.output {
-            Some(Value::String(text)) => text.clone(),
-            Some(output) => match output.get("output").or_else(|| output.get("error")).and_then(Value::as_str) {
-                Some(text) => text.to_owned(),
-                None => output.to_string(),
-            },
-            None => String::new(),
-        };
-        clip(&clean(&text), MAX_RESULT).into_owned()
+        if self.text.is_empty() { self.output.clone().unwrap_or_default() } else { self.text.clone() }
     }
 
     /// The worst it can do, by its kind alone.
@@ -362,11 +369,21 @@ fn kind_word(kind: ToolKind) -> &'static str {
     }
 }
 
-fn kept(value: Value) -> Value {
-    let bytes = match &value {
+/// How long a value is, about.
+fn size(value: &Value) -> usize {
+    match value {
         Value::String(text) => text.len(),
         Value::Array(_) | Value::Object(_) => value.to_string().len(),
         _ => 0,
+    }
+}
+
+/// What came of a call, from where agents put it.
+fn output_in(output: &Value) -> String {
+    let named = output.get("output").or_else(|| output.get("error")).unwrap_or(output);
+    let text = match named {
+        Value::String(text) => clean(text).into_owned(),
+        _ => output.to_string(),
     };
-    if bytes <= MAX_KEPT { value } else { json!(format!("[{bytes} bytes, left out]")) }
+    clip(&text, MAX_RESULT).into_owned()
 }

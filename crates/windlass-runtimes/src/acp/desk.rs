@@ -23,7 +23,7 @@ const MAX_READ: u64 = 4 << 20;
 /// The longest file that is written for it.
 const MAX_WRITTEN: usize = 10 << 20;
 /// Leave that was given and not used yet.
-const MAX_GRANTS: usize = 256;
+const MAX_GRANTS: usize = 64;
 /// Characters of a file's text that the log has of a call.
 const MAX_LOGGED: usize = 16 << 10;
 

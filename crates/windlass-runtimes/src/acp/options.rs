@@ -106,8 +106,10 @@ pub(super) struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// The text with its values; `None` where one of them is not there in this run.
+    /// The text with its values; `None` where one of them is not there in this run. In a text that is a JSON object they
+    /// are written as parts of JSON strings.
     pub(super) fn fill(&self, text: &str) -> Option<String> {
+        let json = text.starts_with("{\"");
         let known = [
             ("{url}", self.url),
             ("{key}", self.key),
@@ -123,7 +125,10 @@ impl Values<'_> {
             rest = &rest[at..];
             match known.clone().find(|(word, _)| rest.starts_with(word)) {
                 Some((word, value)) => {
-                    filled.push_str(value?);
+                    match serde_json::to_string(value?) {
+                        Ok(quoted) if json => filled.push_str(&quoted[1..quoted.len() - 1]),
+                        _ => filled.push_str(value?),
+                    }
                     rest = &rest[word.len()..];
                 }
                 None => {

@@ -23,6 +23,9 @@ pub enum TurnUsage {
     LastCall,
 }
 
+/// Names and what they stand for.
+pub type Pairs = &'static [(&'static str, &'static str)];
+
 /// What is known of one agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
@@ -31,17 +34,15 @@ pub struct Profile {
     /// The program and its words; empty where a person has to say.
     pub command: &'static [&'static str],
     /// Variables; see the options for the words in braces.
-    pub env: &'static [(&'static str, &'static str)],
+    pub env: Pairs,
     /// Variables that point it at the model.
-    pub point_at: &'static [(&'static str, &'static str)],
+    pub point_at: Pairs,
     /// Further words in braces, by what the model speaks. `None` is for all that are not named.
-    pub words: &'static [(Option<Dialect>, &'static [(&'static str, &'static str)])],
+    pub words: &'static [(Option<Dialect>, Pairs)],
     /// How it signs in, where it has to be told.
     pub auth_method: Option<&'static str>,
     /// The mode in which it asks before it does something, where that is not how it starts.
     pub mode: Option<&'static str>,
-    /// How the agent calls the model it is told to use, with `{model}` in it; empty where `env` names the model already.
-    pub model_id: &'static str,
     /// Whether it works well with files that are read and written through us.
     pub fs: bool,
     /// Whether it works well with commands that are run through us.
@@ -53,7 +54,7 @@ pub struct Profile {
 }
 
 /// Every client's own variables: whoever needs another kind says so in its options.
-const EVERY_CLIENT: &[(&str, &str)] = &[
+const EVERY_CLIENT: Pairs = &[
     ("ANTHROPIC_BASE_URL", "{url}"),
     ("ANTHROPIC_API_KEY", "{key}"),
     ("OPENAI_BASE_URL", "{url}/v1"),
@@ -67,6 +68,7 @@ const EVERY_CLIENT: &[(&str, &str)] = &[
 const OPENCODE: &str = concat!(
     r#"{"model":"windlass/{model}","small_model":"windlass/{model}","enabled_providers":["windlass"],"#,
     r#""share":"disabled","autoupdate":false,"snapshot":false,"permission":{"*":"ask"},"#,
+    r#""instructions":["{workspace}/AGENTS.md"],"#,
     r#""provider":{"windlass":{"npm":"{package}","name":"windlass","#,
     r#""options":{"baseURL":"{url}{path}","apiKey":"{key}"},"models":{"{model}":{"name":"{model}"}}}}}"#,
 );
@@ -80,7 +82,6 @@ pub const GENERIC: Profile = Profile {
     words: &[],
     auth_method: None,
     mode: None,
-    model_id: "{model}",
     fs: true,
     terminal: true,
     asks: false,
@@ -96,7 +97,8 @@ pub const PROFILES: &[Profile] = &[Profile {
         ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
         ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
         ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
-        // Wins over what the project's own settings say.
+        // The project's own settings could allow what is to be asked about, and bring code; its instructions are named below.
+        ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
         ("OPENCODE_PERMISSION", r#"{"*":"ask"}"#),
     ],
     point_at: &[("OPENCODE_CONFIG_CONTENT", OPENCODE)],
@@ -109,7 +111,6 @@ pub const PROFILES: &[Profile] = &[Profile {
     ],
     auth_method: None,
     mode: None,
-    model_id: "",
     fs: true,
     terminal: true,
     asks: true,
@@ -127,7 +128,7 @@ impl Profile {
     }
 
     /// The words in braces for a model that speaks so.
-    pub(super) fn words_for(&self, dialect: Dialect) -> &'static [(&'static str, &'static str)] {
+    pub(super) fn words_for(&self, dialect: Dialect) -> Pairs {
         let fits = |which: &Option<Dialect>| which.is_none_or(|which| which == dialect);
         self.words.iter().find(|(which, _)| fits(which)).map_or(&[], |(_, words)| words)
     }
@@ -154,7 +155,7 @@ mod tests {
                     key: Some("k"),
                     model: Some("vendor/m-1.5:latest"),
                     home: "/h",
-                    workspace: "/w",
+                    workspace: "/w\"\\w",
                     words: profile.words_for(dialect),
                 };
                 for (name, text) in profile.env.iter().chain(profile.point_at) {

@@ -12,6 +12,8 @@ use crate::peer::Peer;
 
 /// Bytes that wait for the program to read them before it is not listened to any more.
 const MAX_UNREAD: usize = 4 << 20;
+/// Bytes of the id of a request: it is kept until that is answered.
+const MAX_ID: usize = 1 << 10;
 
 /// What JSON-RPC calls an error.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,6 +145,7 @@ fn understood(value: Value) -> Heard {
         return match id {
             // An id that is null is as good as none: nobody waits for its answer.
             None | Some(Value::Null) => Heard::Told { method, params },
+            Some(Value::String(id)) if id.len() > MAX_ID => Heard::Odd,
             Some(id @ (Value::Number(_) | Value::String(_))) => Heard::Request { id, method, params },
             Some(_) => Heard::Odd,
         };

@@ -19,6 +19,7 @@ use super::desk::{self, Grant, Reply, fits};
 use super::permission;
 use super::rpc::{Heard, Rpc, RpcError};
 use super::terminals;
+use super::words::clip;
 use crate::agent::{CANCEL_GRACE, End, Visit};
 
 /// Requests of the agent that are under way at a time.
@@ -208,7 +209,7 @@ impl<'t, 'a> Talk<'t, 'a> {
             _ => false,
         };
         if !served {
-            let err = RpcError::new(RpcError::NO_METHOD, format!("there is no method `{method}` here"));
+            let err = RpcError::new(RpcError::NO_METHOD, format!("there is no method `{}` here", clip(method, 200)));
             self.rpc().answer(&id, &Err(err));
             return Ok(());
         }

@@ -21,7 +21,7 @@ const MAX_MESSAGE: usize = 256 << 10;
 /// Bytes that are said in one turn; what is over is counted.
 const MAX_TURN: usize = 8 << 20;
 /// Calls that are under way.
-const MAX_OPEN: usize = 256;
+const MAX_OPEN: usize = 64;
 /// Calls that are over and remembered, so that a late word about one is no new call.
 const MAX_DONE: usize = 20_000;
 /// Characters of a call's newest output that are shown.
@@ -71,7 +71,7 @@ impl Transcript {
             SessionUpdate::AgentMessageChunk(chunk) => self.chunk(visit, chunk, DeltaOf::Text).await,
             SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(visit, chunk, DeltaOf::Reasoning).await,
             SessionUpdate::ToolCall(call) => {
-                let id = call.tool_call_id.0.to_string();
+                let id = key(&call.tool_call_id.0);
                 // A call that is over does not begin again: another one has its name.
                 if self.done.remove(&id) {
                     self.renamed += 1;
@@ -128,7 +128,7 @@ impl Transcript {
     }
 
     async fn call(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<(), RuntimeError> {
-        let id = update.tool_call_id.0.to_string();
+        let id = key(&update.tool_call_id.0);
         if self.done.contains(&id) {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl Transcript {
                 let oldest = self.order.first().cloned().unwrap_or_default();
                 self.over(visit, &oldest).await?;
             }
-            let name = clip(&clean(id), 128).into_owned();
+            let name = clean(id).into_owned();
             let unique = if self.renamed == 0 { name } else { format!("{name}#{}", self.renamed) };
             self.order.push(id.to_owned());
             self.open.insert(id.to_owned(), Told::new(CallId(unique)));
@@ -165,7 +165,7 @@ impl Transcript {
 
     /// The agent asks about a call: what it says of it is taken in, and it is in the log.
     pub(super) async fn asked(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<Told, RuntimeError> {
-        let id = update.tool_call_id.0.to_string();
+        let id = key(&update.tool_call_id.0);
         if self.done.remove(&id) {
             self.renamed += 1;
         }
@@ -272,6 +272,11 @@ impl Transcript {
     pub(super) fn is_open(&self, call: &CallId) -> bool {
         self.open.values().any(|told| told.id == *call)
     }
+}
+
+/// The agent's name of a call, not longer than names are.
+fn key(id: &str) -> String {
+    clip(id, 128).into_owned()
 }
 
 /// Dollars as whole millionths.

@@ -21,6 +21,7 @@ use super::options::OURS;
 use super::words::{blocks, delta_of, result_text};
 use crate::agent::{Answer, CANCEL_GRACE, End, Visit};
 use crate::peer::Peer;
+use crate::said::Said;
 
 /// The id of the request that registers our hook, and of the one that interrupts.
 const HELLO: &str = "windlass-1";
@@ -29,9 +30,8 @@ const INTERRUPT: &str = "windlass-2";
 const HOOK: &str = "windlass";
 /// Seconds that a call may wait for its verdict: a person may be asked.
 const HOOK_TIMEOUT: u32 = 7 * 24 * 3600;
-/// The most requests that are open at a time, and messages of one turn.
+/// The most requests that are open at a time.
 const MAX_OPEN: usize = 256;
-const MAX_MESSAGES: u32 = 20_000;
 /// Calls of one turn whose verdict is remembered.
 const MAX_CALLS: usize = 20_000;
 
@@ -77,7 +77,7 @@ pub(super) struct Turn<'v> {
     /// A message whose parts still come, with its id.
     gathered: (String, Vec<Part>),
     model: Option<String>,
-    messages: u32,
+    said: Said,
     unknown: u64,
     cancelled: bool,
 }
@@ -94,7 +94,7 @@ impl<'v> Turn<'v> {
             calls: HashMap::new(),
             gathered: (String::new(), Vec::new()),
             model: None,
-            messages: 0,
+            said: Said::default(),
             unknown: 0,
             cancelled: false,
         }
@@ -126,10 +126,9 @@ impl<'v> Turn<'v> {
         let ended = match answer {
             Some(Answer { end: End::Broken(how), .. }) if self.forgot(&how) => Ended::Forgotten,
             Some(answer) => {
-                if !self.cancelled {
-                    // It writes down what it remembers before it exits.
-                    self.peer.end(visit.clock, CANCEL_GRACE * 4).await;
-                }
+                // It writes down what it remembers before it exits.
+                let grace = if self.cancelled { CANCEL_GRACE / 4 } else { CANCEL_GRACE * 4 };
+                self.peer.end(visit.clock, grace).await;
                 Ended::Answered(answer)
             }
             None => self.broke_off().await,
@@ -174,8 +173,8 @@ impl<'v> Turn<'v> {
             | "prompt_suggestion" | "keep_alive" => {}
             _ => self.unknown += 1,
         }
-        if self.messages > MAX_MESSAGES {
-            let end = End::Broken(format!("it said more than {MAX_MESSAGES} messages in one turn"));
+        if let Some(why) = self.said.too_much() {
+            let end = End::Broken(why);
             return Ok(Some(Answer { text: String::new(), output: None, end }));
         }
         Ok(None)
@@ -246,8 +245,7 @@ impl<'v> Turn<'v> {
         if parts.is_empty() {
             return Ok(());
         }
-        self.messages += 1;
-        self.visit.began(None).await?;
+        self.said.add(&parts);
         self.visit.said(Message { role: Role::Assistant, origin: Origin::Model, parts }).await
     }
 
@@ -323,7 +321,7 @@ impl<'v> Turn<'v> {
     /// Whether it says that it does not know the conversation it was to go on with: on standard error, or in its last
     /// line.
     fn forgot(&self, how: &str) -> bool {
-        self.resumed && self.messages == 0 && how.contains("No conversation found")
+        self.resumed && self.said.messages == 0 && how.contains("No conversation found")
     }
 
     async fn warn_of_unread(&mut self) -> Result<(), RuntimeError> {

@@ -107,6 +107,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
             assert!(answer["error"]["message"].as_str().unwrap().contains("leads out"), "{answer}");
             let denied = json!({ "path": "key.pem", "content": "x" });
             assert_eq!(agent.ask("w3", "fs/write_text_file", denied).await["error"]["code"], -32603);
+            agent.says("That is not mine to write.").await;
             agent.done(&prompt).await;
         })
         .await;
@@ -116,7 +117,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
     // Each that was judged is a call, and has one result.
     let asked = notes.asked.lock().unwrap().len();
     assert_eq!(asked, 7);
-    assert_eq!(notes.said().len(), asked);
+    assert_eq!(notes.said().iter().filter(|said| said.starts_with("call:")).count(), asked);
     let denied = 2;
     assert_eq!(notes.results.lock().unwrap().len(), asked - denied);
 }
@@ -297,6 +298,29 @@ async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
     assert!(notes.warnings().iter().any(|warning| warning.starts_with("too_much_said")), "{:?}", notes.warnings());
     let more = most_memory().saturating_sub(before);
     assert!(more < 120 << 10, "{more} KiB");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_fat_and_never_end_are_kept_short() {
+    let before = most_memory();
+    let (stop, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let fat = "z".repeat(300 << 10);
+            for n in 0..60 {
+                agent
+                    .update(json!({ "sessionUpdate": "tool_call", "toolCallId": format!("{n}{fat}"), "title": fat,
+                    "kind": "edit", "status": "in_progress", "rawInput": { "a": fat, "path": fat }, "rawOutput": fat,
+                    "content": [{ "type": "diff", "path": "p", "newText": fat }] }))
+                    .await;
+            }
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert_eq!(notes.results.lock().unwrap().len(), 60);
+    let more = most_memory().saturating_sub(before);
+    assert!(more < 64 << 10, "{more} KiB");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod hostile;
-mod real;
 mod recorded;
 mod stage;
 mod turns;

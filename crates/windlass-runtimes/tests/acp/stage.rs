@@ -402,6 +402,7 @@ impl Agent {
 pub(crate) struct Stage {
     pub(crate) options: AcpOptions,
     pub(crate) profile: Option<&'static Profile>,
+    pub(crate) dialect: Dialect,
     pub(crate) resume: Option<String>,
     pub(crate) judge: Judge,
     pub(crate) files: Vec<(&'static str, &'static str)>,
@@ -420,6 +421,7 @@ impl Default for Stage {
         Self {
             options: AcpOptions { name: Some("toy".into()), command: Some("toy".into()), ..AcpOptions::default() },
             profile: None,
+            dialect: Dialect::OpenAiChat,
             resume: None,
             judge: Arc::new(|_| Some(true)),
             files: Vec::new(),
@@ -472,7 +474,7 @@ impl Stage {
             tools: ToolSet::default(),
             steers: Mutex::new(std::iter::repeat_n((), self.steers).collect()),
         };
-        let acp = Acp::new(self.profile, self.options, Dialect::OpenAiChat, Arc::clone(&self.clock)).unwrap();
+        let acp = Acp::new(self.profile, self.options, self.dialect, Arc::clone(&self.clock)).unwrap();
         let metering =
             if self.metering_none { Metering::Reported { price: None } } else { Metering::Wire(Arc::new(NoTraffic)) };
         let runtime = ForeignRuntime::new(Box::new(acp), metering, self.clock);

@@ -323,7 +323,7 @@ async fn check_resume(id: &str, can: Value, asked: &[&str], warned: &str) {
         begin(stage, json!({ "protocolVersion": 1, "agentCapabilities": can }), session()).await;
     assert_eq!(stop, "Done");
     assert_eq!(heard, asked);
-    assert_eq!(warnings.concat().contains(warned), true, "{warnings:?}");
+    assert!(warnings.concat().contains(warned), "{warnings:?}");
     assert_eq!(warnings.is_empty(), warned.is_empty());
 }
 
@@ -351,7 +351,7 @@ async fn the_agent_is_pointed_at_the_meter() {
     let stage = with(options.clone());
     let root = stage.folder.path().to_string_lossy().into_owned();
     let (_, notes) = stage.play(|mut agent| async move { drop(agent.open().await) }).await;
-    let launched = notes.launched.lock().unwrap();
+    let launched = notes.launched.lock().unwrap().clone();
     let value = |name: &str| launched[0].env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
     assert_eq!(value("ANTHROPIC_BASE_URL").as_deref(), Some("http://127.0.0.1:9"));
     assert_eq!(value("OPENAI_BASE_URL").as_deref(), Some("http://127.0.0.1:9/v1"));

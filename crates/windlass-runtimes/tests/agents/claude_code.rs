@@ -430,3 +430,33 @@ fn a_flood_of_other_lines_is_passed_over() {
     assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
     assert!(stage.lines().iter().any(|line| line.contains("20000 lines of Claude Code")));
 }
+
+#[test]
+fn one_that_does_not_read_is_heard_all_the_same() {
+    // It says everything before it reads what was asked, which is more than a pipe holds.
+    let says = HELLO.lines().filter(|line| line.contains("\"<\"")).collect::<Vec<_>>().join("\n");
+    let stage = Stage::scripted(vec![(recording(&format!("{says}\n{DONE}")), 0)]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let adapter = ClaudeCode::new(ClaudeOptions::default()).unwrap();
+    assert_eq!(runtime.block_on(stage.run(adapter, &"x".repeat(100_000))), Stop::Done);
+    assert_eq!(stage.heard().lines.len(), 2);
+}
+
+#[test]
+fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
+    let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
+    let launches = stage.launches.lock().unwrap();
+    let names: Vec<&str> = launches[0].env.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(!names.iter().any(|name| name.starts_with("ANTHROPIC_")), "{names:?}");
+}
+
+#[test]
+fn a_model_that_declines_is_no_provider_error() {
+    let text = r#"{"dir":"<","msg":{"type":"assistant","message":{"id":"x","model":"<synthetic>","content":[{"type":"text","text":"API Error: it cannot help with this."}]}}}
+{"dir":"<","msg":{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","stop_reason":"refusal","result":"it cannot help with this"}}
+"#;
+    let refused = "Refused { category: Safety, detail: \"it cannot help with this\" }";
+    check(&format!("{HELLO}{text}"), 1, |_| {}, (refused, &["began claude-code:s1"]));
+}

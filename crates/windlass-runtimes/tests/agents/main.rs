@@ -3,6 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod claude_code;
-mod real;
+mod codex;
 mod script;
 mod stage;

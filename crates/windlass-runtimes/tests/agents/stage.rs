@@ -25,12 +25,17 @@ use windlass_runtimes::agent::{Adapter, Endpoint, ForeignRuntime, Ledger, Meteri
 
 use crate::script::{Heard, Step, play};
 
+/// How a program is started.
+type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
+/// Files that were put into the home.
+type Put = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
 /// Everything around one try.
 pub(crate) struct Stage {
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     pub(crate) launches: Arc<Mutex<Vec<Launch>>>,
     pub(crate) heard: Arc<Mutex<Heard>>,
-    pub(crate) put: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    pub(crate) put: Put,
     pub(crate) clock: ManualClock,
     pub(crate) cancel: CancellationToken,
     pub(crate) session: Option<String>,
@@ -39,7 +44,11 @@ pub(crate) struct Stage {
     /// Cancels as soon as a line of the log has this in it.
     pub(crate) cancel_at: Option<&'static str>,
     pub(crate) home: PathBuf,
-    start: Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>,
+    /// Where the workspace is, when it is somewhere.
+    pub(crate) root: Option<PathBuf>,
+    /// The port of the model endpoint, where it is metered.
+    pub(crate) endpoint: u16,
+    start: Start,
 }
 
 impl Stage {
@@ -68,6 +77,8 @@ impl Stage {
             metering: Metering::Reported { price: None },
             cancel_at: None,
             home: PathBuf::from("/home/agent"),
+            root: None,
+            endpoint: 8_080,
             start: Arc::new(start),
         }
     }
@@ -85,13 +96,16 @@ impl Stage {
     ) -> Stop {
         let runtime = ForeignRuntime::new(Box::new(adapter), self.metering.clone(), clock);
         let runtime = runtime.answering(self.output.clone());
-        let files = memory_files().await;
+        let files: Arc<dyn Files> = match &self.root {
+            Some(root) => Arc::new(Rooted(root.clone(), memory_files().await)),
+            None => memory_files().await,
+        };
         let place = Place {
             home: self.home.clone(),
             put: self.put.clone(),
             launches: self.launches.clone(),
             start: self.start.clone(),
-            metered: matches!(self.metering, Metering::Wire(_)),
+            endpoint: matches!(self.metering, Metering::Wire(_)).then_some(self.endpoint),
         };
         let processes: Arc<dyn Processes> = Arc::new(Yard(Arc::new(place)));
         let prompt = Message::user(prompt);
@@ -156,6 +170,45 @@ async fn memory_files() -> Arc<dyn Files> {
     workspaces.open(opening).await.unwrap().files()
 }
 
+/// Files of nothing, that say where they are.
+struct Rooted(PathBuf, Arc<dyn Files>);
+
+impl Files for Rooted {
+    fn root(&self) -> &Path {
+        &self.0
+    }
+    fn resolve(&self, path: &str) -> Result<Resolved, FileError> {
+        self.1.resolve(path)
+    }
+    fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
+        self.1.read(path, max)
+    }
+    fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
+        self.1.read_range(path, offset, len)
+    }
+    fn stat(&self, path: &str) -> Result<FileStat, FileError> {
+        self.1.stat(path)
+    }
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.1.write(path, bytes)
+    }
+    fn remove(&self, path: &str) -> Result<(), FileError> {
+        self.1.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
+        self.1.rename(from, to, replace)
+    }
+    fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
+        self.1.list(path, max)
+    }
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+        self.1.find(query, cancel)
+    }
+    fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
+        self.1.grep(query, cancel)
+    }
+}
+
 fn tools() -> ToolSet {
     let silent =
         |name: &str, effect| FnTool::new(name, effect, |_, _| Box::pin(std::future::ready(Ok(ToolOutput::default()))));
@@ -165,10 +218,10 @@ fn tools() -> ToolSet {
 
 struct Place {
     home: PathBuf,
-    put: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    put: Put,
     launches: Arc<Mutex<Vec<Launch>>>,
-    start: Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>,
-    metered: bool,
+    start: Start,
+    endpoint: Option<u16>,
 }
 
 impl Enclosure for Place {
@@ -191,7 +244,7 @@ impl Enclosure for Place {
         found.map(|(_, bytes)| bytes.clone()).ok_or(missing)
     }
     fn endpoint(&self) -> Option<u16> {
-        self.metered.then_some(8_080)
+        self.endpoint
     }
     fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn Wire>>> {
         Box::pin(std::future::pending())

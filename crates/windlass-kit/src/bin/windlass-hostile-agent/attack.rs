@@ -263,14 +263,14 @@ fn tricks(orders: &Orders, peer: &mut Peer) {
         "no words of HTTP at all\r\n\r\n".to_owned(),
     ];
     for request in requests {
-        endpoint.exchange(request.as_bytes());
+        endpoint.exchange(request.as_bytes(), Duration::from_secs(2));
     }
     let head = format!(
         "POST {path}/v1/messages HTTP/1.1\r\nhost: {host}\r\n{with_key}content-length: {HUGE}\r\nconnection: close\r\n\r\n"
     );
     let mut huge = head.into_bytes();
     huge.resize(huge.len() + HUGE, b' ');
-    endpoint.exchange(&huge);
+    endpoint.exchange(&huge, Duration::from_secs(5));
 }
 
 /// Things in the tree that would do something later, or lead out of it.

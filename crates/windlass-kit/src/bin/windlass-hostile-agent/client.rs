@@ -41,14 +41,16 @@ impl Endpoint {
             self.key,
             body.len()
         );
-        let (status, text) = self.exchange(&[head.as_bytes(), body.as_bytes()].concat())?;
+        let patience = Duration::from_secs(120);
+        let (status, text) = self.exchange(&[head.as_bytes(), body.as_bytes()].concat(), patience)?;
         Some((status, serde_json::from_slice(&text).unwrap_or_default()))
     }
 
-    /// Sends these bytes, and reads what comes until the other side closes.
-    pub(crate) fn exchange(&self, bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
+    /// Sends these bytes, and reads what comes until the other side closes or is silent for so long.
+    pub(crate) fn exchange(&self, bytes: &[u8], patience: Duration) -> Option<(u16, Vec<u8>)> {
         let mut stream = TcpStream::connect(&self.authority).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+        stream.set_read_timeout(Some(patience)).ok()?;
+        stream.set_write_timeout(Some(patience)).ok()?;
         // What is refused half way is not sent to its end.
         let _ = stream.write_all(bytes);
         let mut all = Vec::new();

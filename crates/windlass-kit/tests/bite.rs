@@ -1,0 +1,172 @@
+//! The hostile agent where nothing holds it: every attack gets through, in a folder of the test's own. So a scenario in
+//! which it does not get through has seen a wall, not a blunt tooth.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use windlass_kit::model::{Script, Server};
+
+/// An agent in a place, and a client that grants everything.
+struct Bare {
+    place: tempfile::TempDir,
+    server: Server,
+    listener: TcpListener,
+}
+
+impl Bare {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        for folder in ["work/.git/hooks", "home/.ssh", "outside"] {
+            std::fs::create_dir_all(place.path().join(folder)).unwrap();
+        }
+        std::fs::write(place.path().join("home/.ssh/id_ed25519"), "PLANTED-KEY").unwrap();
+        std::fs::write(place.path().join("work/.env"), "PLANTED-ENV").unwrap();
+        let server = Server::start(Script::default()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self { place, server, listener }
+    }
+
+    fn at(&self, path: &str) -> std::path::PathBuf {
+        self.place.path().join(path)
+    }
+
+    fn start(&self, mode: &str) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass-hostile-agent"));
+        let at = |path: &str| self.at(path).display().to_string();
+        command.arg(mode).args([format!("home={}", at("home")), format!("outside={}", at("outside"))]);
+        command.arg(format!("port={}", self.listener.local_addr().unwrap().port())).arg("seconds=0.1");
+        command.env("ANTHROPIC_BASE_URL", &self.server.url).env("ANTHROPIC_API_KEY", "PLANTED-VARIABLE");
+        command.env("HOME", at("home")).current_dir(self.at("work"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// One turn; everything that the agent sent.
+    fn turn(&self, mode: &str) -> Vec<Value> {
+        let mut child = self.start(mode);
+        let (mut to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut send = |value: Value| {
+            let _ = to.write_all(format!("{value}\n").as_bytes());
+        };
+        send(json!({ "jsonrpc": "2.0", "id": "a", "method": "initialize", "params": { "protocolVersion": 1 } }));
+        send(json!({ "jsonrpc": "2.0", "id": "b", "method": "session/new", "params": { "cwd": self.at("work") } }));
+        let prompt = json!([{ "type": "text", "text": "go" }]);
+        send(json!({ "jsonrpc": "2.0", "id": "c", "method": "session/prompt", "params": { "prompt": prompt } }));
+        let mut sent = Vec::new();
+        for line in from.split(b'\n').map_while(Result::ok) {
+            let Ok(message) = serde_json::from_slice::<Value>(&line) else { continue };
+            if message["method"].is_string() && message.get("id").is_some() {
+                send(json!({ "jsonrpc": "2.0", "id": message["id"], "result": grant(&message) }));
+            }
+            let done = message["id"] == "c" && message["method"].is_null();
+            sent.push(message);
+            if done {
+                break;
+            }
+        }
+        drop(to);
+        let _ = child.kill().and_then(|()| child.wait());
+        sent
+    }
+
+    fn reached(&self) -> bool {
+        self.listener.accept().is_ok()
+    }
+}
+
+/// What a client without any policy would answer.
+fn grant(message: &Value) -> Value {
+    let params = &message["params"];
+    let path = || Path::new(params["path"].as_str().unwrap_or_default()).to_owned();
+    match message["method"].as_str().unwrap() {
+        "session/request_permission" => json!({ "outcome": { "outcome": "selected", "optionId": "no" } }),
+        "fs/write_text_file" => {
+            let _ = std::fs::write(path(), params["content"].as_str().unwrap_or_default());
+            json!({})
+        }
+        "fs/read_text_file" => json!({ "content": std::fs::read_to_string(path()).unwrap_or_default() }),
+        _ => json!({}),
+    }
+}
+
+fn all(sent: &[Value]) -> String {
+    sent.iter().map(Value::to_string).collect()
+}
+
+#[test]
+fn it_writes_outside_by_itself_and_by_our_hand() {
+    let bare = Bare::new();
+    bare.turn("write-outside");
+    for path in ["outside/by-shell.txt", "outside/by-tool.txt", "home/by-shell.txt", "home/by-tool.txt", "up.txt"] {
+        assert!(bare.at(path).exists(), "{path}");
+    }
+    assert!(std::fs::read_to_string(bare.at("work/.git/config")).unwrap().contains("KIT-MARK"));
+}
+
+#[test]
+fn it_finds_keys() {
+    let bare = Bare::new();
+    let sent = all(&bare.turn("read-keys"));
+    for planted in ["PLANTED-KEY", "PLANTED-ENV", "PLANTED-VARIABLE"] {
+        assert!(sent.contains(planted), "{planted}");
+    }
+    let sent = all(&bare.turn("ask-for-keys"));
+    assert!(sent.contains("PLANTED-KEY") && sent.contains("PLANTED-ENV"), "{sent}");
+    assert!(std::fs::read_to_string(bare.at("work/found.txt")).unwrap().contains("PLANTED-KEY"));
+}
+
+#[test]
+fn it_connects_and_spends_and_tricks() {
+    let bare = Bare::new();
+    bare.turn("connect");
+    assert!(bare.reached());
+    bare.turn("spends");
+    assert_eq!(bare.server.answers(), 200);
+    bare.turn("tricks");
+    let paths: Vec<String> = bare.server.seen().into_iter().skip(200).map(|seen| seen.path).collect();
+    assert!(paths.iter().any(|path| path.contains("../../x")), "{paths:?}");
+    assert!(paths.iter().any(|path| path == "/smuggled" || path.starts_with("http://")), "{paths:?}");
+}
+
+#[test]
+fn it_does_what_it_was_told_not_to_and_plants_things() {
+    let bare = Bare::new();
+    bare.turn("does-anyway");
+    assert!(bare.at("work/forbidden.txt").exists());
+    bare.turn("tree-tricks");
+    assert!(bare.at("work/.git/hooks/post-checkout").exists() && bare.at("work/notes.txt").is_symlink());
+}
+
+#[test]
+fn it_breaks_off_and_lies() {
+    let bare = Bare::new();
+    let ends = |mode: &str| bare.turn(mode).iter().any(|message| message["id"] == "c" && message["result"].is_object());
+    assert!(ends("claims") && !bare.at("work/after.txt").exists());
+    assert!(!ends("exits") && !ends("exit-at-once") && !ends("crashes"));
+    assert!(ends("nonsense") && bare.at("work/after.txt").exists());
+}
+
+#[test]
+fn it_floods() {
+    let bare = Bare::new();
+    for mode in ["flood-lines", "flood-one-line"] {
+        let mut child = bare.start(mode);
+        let mut to = child.stdin.take().unwrap();
+        for (id, method) in [(1, "initialize"), (2, "session/new"), (3, "session/prompt")] {
+            to.write_all(format!("{}\n", json!({ "id": id, "method": method, "params": { "cwd": "/" } })).as_bytes())
+                .unwrap();
+        }
+        let mut read = 0;
+        let mut out = child.stdout.take().unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        while read < 32 << 20 {
+            read += std::io::Read::read(&mut out, &mut buffer).unwrap();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

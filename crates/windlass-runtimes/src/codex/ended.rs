@@ -1,0 +1,127 @@
+//! How Codex says a turn ended, and what it says it spent. Nothing of it is believed by anybody but the log.
+
+use serde_json::Value;
+use windlass_core::budget::Usage;
+use windlass_core::provider::{ProviderError, ProviderErrorKind};
+
+use crate::agent::End;
+use crate::status::kind;
+
+/// The end of a turn. `error` is the last one that was said, for a turn that does not say its own.
+pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
+    let status = turn.get("status").and_then(Value::as_str).unwrap_or_default();
+    match status {
+        _ if cancelled => End::Cancelled,
+        "completed" => End::Done,
+        "interrupted" => End::Broken("it stopped half way by itself".to_owned()),
+        "failed" => failed(turn.get("error").filter(|error| !error.is_null()).or(error)),
+        other => End::Broken(format!("its turn ended with `{}`, which is not known here", other.escape_debug())),
+    }
+}
+
+/// What an error comes to.
+pub(super) fn failed(error: Option<&Value>) -> End {
+    let Some(error) = error else { return End::Broken("its turn failed, and it does not say why".to_owned()) };
+    let message = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why").to_owned();
+    let info = error.get("codexErrorInfo").unwrap_or(&Value::Null);
+    if let Some(status) = info.as_object().and_then(|info| info.values().next()?.get("httpStatusCode")) {
+        let status = status.as_u64().and_then(|status| u16::try_from(status).ok());
+        return End::Provider(ProviderError { kind: kind(status), message, status });
+    }
+    let provider = match info.as_str().unwrap_or_default() {
+        "contextWindowExceeded" => ProviderErrorKind::ContextLength,
+        "usageLimitExceeded" | "rateLimitExceeded" => ProviderErrorKind::RateLimited { retry_after: None },
+        "serverOverloaded" | "flexUnavailable" | "policyCapacityUnavailable" | "internalServerError" => {
+            ProviderErrorKind::Unavailable { retry_after: None }
+        }
+        "modelNotFound" => ProviderErrorKind::ModelNotFound,
+        "unauthorized" => ProviderErrorKind::Authentication,
+        "badRequest" => ProviderErrorKind::InvalidRequest,
+        "cyberPolicy" | "misalignmentPolicyViolation" => return End::Refused(message),
+        "sessionBudgetExceeded" | "tooManyDenials" => return End::OwnLimit(message),
+        _ => return End::Broken(format!("its turn failed: {message}")),
+    };
+    End::Provider(ProviderError { kind: provider, message, status: None })
+}
+
+/// What a conversation cost so far, so that only what is new is booked.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    total: Option<Usage>,
+}
+
+impl Meter {
+    /// What is new in a count of the whole conversation. `ours` says that it is of this turn: what was there before it
+    /// was booked when it was spent.
+    pub(super) fn more(&mut self, count: &Value, ours: bool) -> Option<Usage> {
+        let total = usage(count.get("total")?);
+        let before = match self.total.replace(total) {
+            Some(before) => before,
+            None => minus(total, count.get("last").map(usage).unwrap_or_default()),
+        };
+        Some(minus(total, before)).filter(|_| ours)
+    }
+}
+
+fn usage(from: &Value) -> Usage {
+    let number = |key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let (cache_read, cache_write) = (number("cachedInputTokens"), number("cacheWriteInputTokens"));
+    // Its input is all of it.
+    let input = number("inputTokens").saturating_sub(cache_read).saturating_sub(cache_write);
+    Usage { input, cache_read, cache_write, output: number("outputTokens") }
+}
+
+fn minus(one: Usage, other: Usage) -> Usage {
+    Usage {
+        input: one.input.saturating_sub(other.input),
+        cache_read: one.cache_read.saturating_sub(other.cache_read),
+        cache_write: one.cache_write.saturating_sub(other.cache_write),
+        output: one.output.saturating_sub(other.output),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(info: Value, expect: &str) {
+        let turn = json!({"status": "failed", "error": {"message": "no", "codexErrorInfo": info}});
+        let text = match end(&turn, None, false) {
+            End::Provider(err) => format!("{} {:?}", err.kind.word(), err.status),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn errors_are_told_apart() {
+        check(json!("internalServerError"), "unavailable None");
+        check(json!({"responseStreamConnectionFailed": {"httpStatusCode": 429}}), "rate_limited Some(429)");
+        check(json!({"httpConnectionFailed": {"httpStatusCode": null}}), "network None");
+        check(json!("contextWindowExceeded"), "context_length None");
+        check(json!("cyberPolicy"), "Refused(\"no\")");
+        check(json!("tooManyDenials"), "OwnLimit(\"no\")");
+        check(json!("brandNew"), "Broken(\"its turn failed: no\")");
+        check(json!(null), "Broken(\"its turn failed: no\")");
+    }
+
+    #[test]
+    fn only_what_is_new_is_booked() {
+        let count = |total: u64, last: u64| {
+            json!({"total": {"inputTokens": total, "cachedInputTokens": total / 2, "outputTokens": 1},
+                   "last": {"inputTokens": last, "cachedInputTokens": last / 2, "outputTokens": 1}})
+        };
+        let input = |usage: Option<Usage>| usage.map(|usage| usage.total_input());
+        let mut meter = Meter::default();
+        // A conversation that goes on: most of it was booked before.
+        assert_eq!(input(meter.more(&count(1_000, 100), true)), Some(100));
+        assert_eq!(input(meter.more(&count(1_300, 300), true)), Some(300));
+        assert_eq!(input(meter.more(&count(1_300, 300), true)), Some(0));
+        let mut meter = Meter::default();
+        assert_eq!(input(meter.more(&count(1_000, 100), false)), None);
+        assert_eq!(input(meter.more(&count(1_050, 50), true)), Some(50));
+    }
+}

@@ -1,0 +1,222 @@
+//! Codex's items in the words of ours: which call one is, what it amounts to, and what came of it. Values in, values out.
+
+use serde_json::{Value, json};
+use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
+use windlass_core::tool::{Effect, ForeignCall, Like};
+
+/// Characters of a result that are kept.
+const MAX_RESULT: usize = 50_000;
+/// Words of a command line that are looked at.
+const MAX_WORDS: usize = 4;
+
+/// The call that an item is; `None` for one that is none.
+pub(super) fn call(item: &Value) -> Option<ToolCall> {
+    let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+    let args = || item.get("arguments").cloned().unwrap_or_else(|| json!({}));
+    let (name, args) = match text("type") {
+        "commandExecution" => ("exec_command".to_owned(), command(text("command"), text("cwd"))),
+        "fileChange" => {
+            let changes = item.get("changes").cloned().unwrap_or_else(|| json!([]));
+            ("apply_patch".to_owned(), json!({ "changes": changes }))
+        }
+        "mcpToolCall" => (format!("mcp__{}__{}", text("server"), text("tool")), args()),
+        "dynamicToolCall" => (text("tool").to_owned(), args()),
+        "webSearch" => ("web_search".to_owned(), json!({ "query": text("query") })),
+        "imageView" => ("view_image".to_owned(), json!({ "path": text("path") })),
+        "collabAgentToolCall" => {
+            (text("tool").to_owned(), json!({ "prompt": item.get("prompt").cloned().unwrap_or_default() }))
+        }
+        _ => return None,
+    };
+    let id = Some(text("id")).filter(|id| !id.is_empty())?;
+    Some(ToolCall { id: id.into(), name, args, malformed: None })
+}
+
+/// The arguments of a command.
+pub(super) fn command(line: &str, cwd: &str) -> Value {
+    json!({ "command": unwrapped(line), "cwd": cwd })
+}
+
+/// What a call amounts to; `root` is where the workspace is.
+pub(super) fn foreign(call: ToolCall, root: &str) -> ForeignCall {
+    let (like, effect) = likeness(&call, root);
+    ForeignCall { call, like, effect }
+}
+
+fn likeness(call: &ToolCall, root: &str) -> (Vec<Like>, Effect) {
+    let text = |from: &Value, key: &str| from.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let like = |tool: &str, args: Value| Like { tool: tool.to_owned(), args };
+    match call.name.as_str() {
+        "exec_command" => {
+            let mut args = json!({ "command": text(&call.args, "command") });
+            let cwd = text(&call.args, "cwd");
+            if !cwd.is_empty() && cwd.trim_end_matches('/') != root.trim_end_matches('/') {
+                args["workdir"] = json!(cwd);
+            }
+            (vec![like("bash", args)], Effect::Execute)
+        }
+        "apply_patch" => {
+            let mut likes = Vec::new();
+            for change in call.args.get("changes").and_then(Value::as_array).into_iter().flatten() {
+                let path = text(change, "path");
+                let kind = change.get("kind").unwrap_or(&Value::Null);
+                match kind.get("type").and_then(Value::as_str) {
+                    Some("delete") => likes.push(like("delete_file", json!({ "path": path }))),
+                    // Of a change only the difference is known; what is judged is the path.
+                    _ => likes.push(like("write_file", json!({ "path": path, "content": text(change, "diff") }))),
+                }
+                if let Some(to) = kind.get("move_path").and_then(Value::as_str) {
+                    likes.push(like("move_file", json!({ "from": path, "to": to, "overwrite": true })));
+                }
+            }
+            (likes, Effect::Write)
+        }
+        "view_image" => (vec![like("read_file", json!({ "path": text(&call.args, "path") }))], Effect::Read),
+        "web_search" => (Vec::new(), Effect::Network),
+        // An agent of its own; its calls are judged one by one.
+        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => (Vec::new(), Effect::Read),
+        _ => (Vec::new(), Effect::Execute),
+    }
+}
+
+/// What an item says came of its call.
+pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
+    let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+    let failed = matches!(text("status"), "failed" | "declined") || item.get("success") == Some(&Value::Bool(false));
+    let said = match text("type") {
+        "commandExecution" => {
+            let code = item.get("exitCode").and_then(Value::as_i64).filter(|code| *code != 0);
+            let code = code.map(|code| format!("exit code {code}\n")).unwrap_or_default();
+            format!("{code}{}", text("aggregatedOutput"))
+        }
+        "mcpToolCall" => match item.get("error").and_then(|error| error.get("message")).and_then(Value::as_str) {
+            Some(error) => error.to_owned(),
+            None => texts(item.get("result").and_then(|result| result.get("content"))),
+        },
+        "dynamicToolCall" => texts(item.get("contentItems")),
+        _ => text("status").to_owned(),
+    };
+    let said = if said.len() <= MAX_RESULT {
+        said
+    } else {
+        format!("{}\n[…]", &said[..said.floor_char_boundary(MAX_RESULT)])
+    };
+    if failed {
+        return ToolResult::failed(call, ErrorCategory::Exception, &said);
+    }
+    ToolResult { id: call.id.clone(), name: call.name.clone(), text: said, error: None, artifact: None }
+}
+
+fn texts(content: Option<&Value>) -> String {
+    let content = content.and_then(Value::as_array).into_iter().flatten();
+    content.filter_map(|block| block.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// The line inside `/bin/bash -lc '…'`; any other line as it is.
+pub(super) fn unwrapped(line: &str) -> String {
+    let Some(words) = words(line) else { return line.to_owned() };
+    let shell = |word: &str| matches!(word.rsplit('/').next(), Some("bash" | "sh" | "zsh" | "dash"));
+    match words.as_slice() {
+        [program, flag, script] if shell(program) && matches!(flag.as_str(), "-lc" | "-c") => script.clone(),
+        _ => line.to_owned(),
+    }
+}
+
+/// The words of a line as a shell reads quotes; `None` when a quote is open, or there are many.
+fn words(line: &str) -> Option<Vec<String>> {
+    let mut words: Vec<String> = Vec::new();
+    let mut word: Option<String> = None;
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            ' ' | '\t' | '\n' => words.extend(word.take()),
+            '\'' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match rest.next()? {
+                        '\'' => break,
+                        c => word.push(c),
+                    }
+                }
+            }
+            '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match rest.next()? {
+                        '"' => break,
+                        '\\' => match rest.next()? {
+                            '\n' => {}
+                            c @ ('$' | '`' | '"' | '\\') => word.push(c),
+                            c => word.extend(['\\', c]),
+                        },
+                        c => word.push(c),
+                    }
+                }
+            }
+            '\\' => word.get_or_insert_default().push(rest.next()?),
+            c => word.get_or_insert_default().push(c),
+        }
+        if words.len() > MAX_WORDS {
+            return None;
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(item: Value, expect: &str) {
+        let call = call(&item);
+        let (like, effect) = call.as_ref().map_or((Vec::new(), Effect::Read), |call| likeness(call, "/w"));
+        let like: Vec<String> = like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+        let name = call.map(|call| call.name).unwrap_or_default();
+        assert_eq!(format!("{name} {effect:?}: {}", like.join("; ")), expect);
+    }
+
+    #[test]
+    fn its_items_are_judged_as_our_calls() {
+        check(
+            json!({"type": "commandExecution", "id": "c", "command": "/bin/bash -lc 'a && b'", "cwd": "/w"}),
+            r#"exec_command Execute: bash {"command":"a && b"}"#,
+        );
+        check(
+            json!({"type": "commandExecution", "id": "c", "command": "ls -la", "cwd": "/w/sub"}),
+            r#"exec_command Execute: bash {"command":"ls -la","workdir":"/w/sub"}"#,
+        );
+        check(
+            json!({"type": "fileChange", "id": "c", "changes": [
+                {"path": "/w/a", "kind": {"type": "add"}, "diff": "x"},
+                {"path": "/w/b", "kind": {"type": "delete"}, "diff": ""},
+                {"path": "/w/c", "kind": {"type": "update", "move_path": "/w/d"}, "diff": "@@"},
+            ]}),
+            "apply_patch Write: write_file {\"path\":\"/w/a\",\"content\":\"x\"}; delete_file {\"path\":\"/w/b\"}; \
+             write_file {\"path\":\"/w/c\",\"content\":\"@@\"}; \
+             move_file {\"from\":\"/w/c\",\"to\":\"/w/d\",\"overwrite\":true}",
+        );
+        check(json!({"type": "mcpToolCall", "id": "c", "server": "s", "tool": "t"}), "mcp__s__t Execute: ");
+        check(json!({"type": "webSearch", "id": "c", "query": "q"}), "web_search Network: ");
+        check(json!({"type": "agentMessage", "id": "c", "text": "t"}), " Read: ");
+        check(json!({"type": "commandExecution", "command": "ls"}), " Read: ");
+    }
+
+    #[track_caller]
+    fn check_line(line: &str, expect: &str) {
+        assert_eq!(unwrapped(line), expect);
+    }
+
+    #[test]
+    fn the_line_inside_the_shell_is_found() {
+        check_line("/bin/bash -lc 'touch a && cat b'", "touch a && cat b");
+        check_line("bash -c ls", "ls");
+        check_line(r#"/bin/bash -lc "echo 'it'\"x\" \$HOME \n""#, r#"echo 'it'"x" $HOME \n"#);
+        check_line(r"/usr/bin/zsh -lc 'it'\''s'", "it's");
+        check_line("/bin/bash -lc 'open", "/bin/bash -lc 'open");
+        check_line("/bin/bash -lc a b", "/bin/bash -lc a b");
+        check_line("python -c 'x'", "python -c 'x'");
+        check_line("", "");
+    }
+}

@@ -1,0 +1,145 @@
+//! How Codex is started, and what its conversation is begun with. Nothing is started here.
+
+use serde_json::{Map, Value, json};
+use windlass_core::enclosure::Launch;
+
+use super::options::{CodexOptions, KEY, PROVIDER};
+use crate::agent::{ModelAccess, Visit};
+use crate::offered::offered;
+
+/// Where it keeps what it remembers, in its home.
+const CONFIG: &str = ".codex";
+
+/// Puts what it needs into its home and says how to start it.
+pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch, String> {
+    let config = config(&visit.model);
+    visit.place.put(&format!("{CONFIG}/config.toml"), config.as_bytes()).map_err(|err| err.to_string())?;
+    let mut argv = vec![options.program.clone()];
+    argv.extend(options.args.iter().cloned());
+    argv.push("app-server".to_owned());
+    let mut env: Vec<(String, String)> =
+        options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    env.push(("CODEX_HOME".to_owned(), visit.place.home().join(CONFIG).to_string_lossy().into_owned()));
+    if let ModelAccess::Metered { key, .. } = &visit.model {
+        env.push((KEY.to_owned(), key.clone()));
+    }
+    Ok(Launch { argv, env, workdir: String::new() })
+}
+
+/// What it reads as it starts. What a person chose comes with the conversation instead.
+fn config(model: &ModelAccess) -> String {
+    let mut text = String::from("check_for_update_on_startup = false\n");
+    if matches!(model, ModelAccess::Metered { .. }) {
+        text.push_str(&format!("model_provider = \"{PROVIDER}\"\n"));
+    }
+    text.push_str("\n[analytics]\nenabled = false\n");
+    if let ModelAccess::Metered { url, .. } = model {
+        // A JSON text is one in TOML, too.
+        let url = Value::from(format!("{url}/v1"));
+        text.push_str(&format!(
+            "\n[model_providers.{PROVIDER}]\nname = \"{PROVIDER}\"\nbase_url = {url}\nwire_api = \"responses\"\n\
+             env_key = \"{KEY}\"\nrequires_openai_auth = false\nrequest_max_retries = 1\nstream_max_retries = 1\n\
+             supports_websockets = false\n"
+        ));
+    }
+    text
+}
+
+/// What a conversation is begun or gone on with.
+pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&str>) -> Value {
+    let mut params = json!({
+        "cwd": visit.job.files.root(),
+        // It asks about every command. Its own sandbox would not start inside ours, which holds it.
+        "approvalPolicy": "untrusted",
+        "approvalsReviewer": "user",
+        "sandbox": "danger-full-access",
+    });
+    let mut config: Map<String, Value> = options.config.clone().into_iter().collect();
+    if !options.mcp_servers.is_empty() {
+        config.insert("mcp_servers".to_owned(), json!(options.mcp_servers));
+    }
+    if !config.is_empty() {
+        params["config"] = Value::Object(config);
+    }
+    if let Some(model) = &options.model {
+        params["model"] = json!(model);
+    }
+    if matches!(visit.model, ModelAccess::Metered { .. }) {
+        params["modelProvider"] = json!(PROVIDER);
+    }
+    if let Some(text) = &options.developer_instructions {
+        params["developerInstructions"] = json!(text);
+    }
+    match resume {
+        Some(id) => {
+            params["threadId"] = json!(id);
+            params["excludeTurns"] = json!(true);
+        }
+        None => params["dynamicTools"] = tools(visit),
+    }
+    params
+}
+
+fn tools(visit: &Visit<'_>) -> Value {
+    let tools = offered(visit.job.toolbox).map(|spec| {
+        json!({
+            "type": "function",
+            "name": spec.name,
+            "description": spec.description,
+            "inputSchema": spec.schema,
+        })
+    });
+    Value::Array(tools.collect())
+}
+
+/// What a turn is begun with.
+pub(super) fn turn(options: &CodexOptions, visit: &Visit<'_>, thread: &str, say: &str) -> Value {
+    let mut params = json!({ "threadId": thread, "input": [{ "type": "text", "text": say }] });
+    if let Some(effort) = &options.effort {
+        params["effort"] = json!(effort);
+    }
+    // Its model takes strict schemas alone. For others there is the prompt, which says it as well.
+    if let Some(wanted) = visit.output.filter(|wanted| is_strict(&wanted.schema)) {
+        params["outputSchema"] = wanted.schema.clone();
+    }
+    params
+}
+
+/// Whether every object in a schema has all it may have, and nothing else.
+fn is_strict(schema: &Value) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let object = schema.get("type").and_then(Value::as_str) == Some("object") || properties.is_some();
+    if object {
+        let required: Vec<&str> =
+            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let all = properties.is_some_and(|known| known.keys().all(|key| required.contains(&key.as_str())));
+        if !all || schema.get("additionalProperties") != Some(&Value::Bool(false)) {
+            return false;
+        }
+    }
+    match schema {
+        Value::Object(map) => map.values().all(is_strict),
+        Value::Array(items) => items.iter().all(is_strict),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(schema: Value, strict: bool) {
+        assert_eq!(is_strict(&schema), strict, "{schema}");
+    }
+
+    #[test]
+    fn strict_schemas_are_told_from_others() {
+        let a = json!({"a": {"type": "string"}});
+        check(json!({"type": "object", "properties": a, "required": ["a"], "additionalProperties": false}), true);
+        check(json!({"type": "object", "properties": a, "required": ["a"]}), false);
+        check(json!({"type": "object", "properties": a, "additionalProperties": false}), false);
+        check(json!({"type": "array", "items": {"type": "object"}}), false);
+        check(json!({"type": "string"}), true);
+    }
+}
