@@ -400,11 +400,9 @@ impl ForeignRuntime {
     async fn book_reported(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
         let Metering::Reported { price } = &self.metering else { return Ok(()) };
         let reported = visit.take_unbooked();
-        if reported.usage == Usage::default() {
-            return Ok(());
-        }
+        let Some((usage, price)) = reported.booked(*price) else { return Ok(()) };
         let model = reported.model.as_deref().or(self.adapter.model()).unwrap_or("unknown");
-        visit.job.account.settle(reported.usage, *price, false, model).await?;
+        visit.job.account.settle(usage, price, false, model).await?;
         Ok(())
     }
 
