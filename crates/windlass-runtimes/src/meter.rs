@@ -151,6 +151,10 @@ impl Endpoint for Meter {
         })
     }
 
+    fn failing(&self) -> Option<ProviderError> {
+        self.desk.failing()
+    }
+
     fn take_usage(&self) -> Usage {
         self.desk.take_usage()
     }

@@ -167,6 +167,22 @@ fn a_landing_that_waits_is_let_through_or_not_by_the_answer() {
 }
 
 #[test]
+fn an_isolated_run_that_stopped_before_it_changed_anything_goes_on() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let script = place.script(
+        "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\\n\" } }]\n[[step]]\ntext = \"done\"\n",
+    );
+    let output = place.run(&["run", "--script", &script, "--approval", "ask", "make it so"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let ask = ask_of(&output.out);
+    let output = place.run(&["answer", ask["id"].as_str().unwrap(), "yes"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("b.txt"), "x\n");
+    assert_eq!((count(&place, "discarded"), count(&place, "landed")), (1, 1));
+}
+
+#[test]
 fn always_is_remembered_also_when_it_is_said_later() {
     let place = Place::new();
     let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n";

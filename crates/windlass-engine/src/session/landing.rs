@@ -45,12 +45,18 @@ impl Work {
             Err(ended) => Err(ended),
         };
         // Also when the run only waits for an answer: what it did must be there when it goes on.
+        let copy = transaction.name().map(str::to_owned);
         match transaction.keep().await {
             Ok(Some(name)) => {
                 traces.kept = Some(name.clone());
                 self.outlet.emit(EventKind::Kept { name }).await?;
             }
-            Ok(None) => {}
+            // Nothing was in it yet: who goes on begins with a new one.
+            Ok(None) => {
+                if let (Some(name), Err(Ended::Open)) = (copy, &outcome) {
+                    self.outlet.emit(EventKind::Discarded { name }).await?;
+                }
+            }
             Err(err) => {
                 let warned = EventKind::Warned { code: "copy_not_kept".into(), text: err.message };
                 self.outlet.emit(warned).await?;
