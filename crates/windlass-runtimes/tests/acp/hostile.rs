@@ -144,6 +144,8 @@ async fn leave_is_for_what_was_shown_and_once() {
     let asked = notes.asked.lock().unwrap();
     let names: Vec<&str> = asked.iter().map(|call| call.call.name.as_str()).collect();
     assert_eq!(names, ["edit", "fs/write_text_file", "fs/write_text_file"]);
+    // Whoever says yes to it later says yes to this text.
+    assert_eq!(asked[0].call.args["changes"][0]["text"], "shown");
 }
 
 #[tokio::test(start_paused = true)]
