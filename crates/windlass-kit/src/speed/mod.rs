@@ -126,7 +126,9 @@ fn stage(steps: usize) -> Result<(Place, Server), String> {
     let place = Place::new()?;
     // Every line is another, because agents stop when they seem to run in a circle; and it is none that agents take as
     // harmless without asking.
-    let mut moves: Vec<Move> = (1..=steps).map(|step| Move::Shell(format!("test {step} -gt 0"))).collect();
+    let mut moves: Vec<Move> = (1..steps).map(|step| Move::Shell(format!("test {step} -gt 0"))).collect();
+    // A run that changes nothing has not done its work.
+    moves.push(Move::Shell("echo done > done.txt".to_owned()));
     moves.push(Move::Say("All steps are done.".to_owned()));
     let server = serve(&place, moves)?;
     Ok((place, server))
