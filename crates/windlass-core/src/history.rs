@@ -206,7 +206,6 @@ impl History {
                 | "patch_checked"
                 | "patch_applied"
                 | "landed"
-                | "discarded"
                 | "undone"
                 | "redone"
                 | "failed_over"

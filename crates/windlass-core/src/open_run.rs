@@ -44,6 +44,7 @@ impl OpenRun {
                 self.copy.clone_from(name);
             }
             EventKind::Kept { name } => self.copy = Some(name.clone()),
+            EventKind::Discarded { name } if self.copy.as_ref() == Some(name) => self.copy = None,
             EventKind::IterationStarted { iteration, .. } => {
                 self.iteration = *iteration;
                 self.tried = false;

@@ -167,6 +167,22 @@ fn a_landing_that_waits_is_let_through_or_not_by_the_answer() {
 }
 
 #[test]
+fn a_run_on_a_copy_goes_on_that_asked_before_it_changed_anything() {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let script = place.script(
+        "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\\n\" } }]\n[[step]]\ntext = \"done\"\n",
+    );
+    let output = place.run(&["run", "--script", &script, "--approval", "ask", "make it so"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    assert_eq!((count(&place, "kept"), count(&place, "discarded")), (0, 1), "a copy that holds nothing is not kept");
+    let output = place.run(&["answer", ask_of(&output.out)["id"].as_str().unwrap(), "yes"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("b.txt"), "x\n");
+    assert_eq!((count(&place, "run_finished"), count(&place, "landed")), (1, 1));
+}
+
+#[test]
 fn always_is_remembered_also_when_it_is_said_later() {
     let place = Place::new();
     let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }]\n[[step]]\ntext = \"ok\"\n";

@@ -44,13 +44,19 @@ impl Work {
             Ok(false) => outcome,
             Err(ended) => Err(ended),
         };
+        let opened = transaction.name().map(str::to_owned);
         // Also when the run only waits for an answer: what it did must be there when it goes on.
         match transaction.keep().await {
             Ok(Some(name)) => {
                 traces.kept = Some(name.clone());
                 self.outlet.emit(EventKind::Kept { name }).await?;
             }
-            Ok(None) => {}
+            Ok(None) => {
+                // Whoever goes on must not look for what held nothing.
+                if let (Err(Ended::Open), Some(name)) = (&outcome, opened) {
+                    self.outlet.emit(EventKind::Discarded { name }).await?;
+                }
+            }
             Err(err) => {
                 let warned = EventKind::Warned { code: "copy_not_kept".into(), text: err.message };
                 self.outlet.emit(warned).await?;
