@@ -313,7 +313,7 @@ fn foreign(
     if let Some(effort) = settings.layers.text("reasoning_effort") {
         tell_effort(known, effort, agent.reasoning_effort.is_some(), &mut options)?;
     }
-    let shows = shown_for(&program);
+    let shows = shown_for(&program, std::env::var_os("HOME").map(PathBuf::from).as_deref());
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
         name,
@@ -516,15 +516,18 @@ fn not_there(known: &Known, wanted: &str) -> Failure {
     }
 }
 
-/// Folders a program needs to see of itself: its own, and for one that came with npm all packages beside it.
-fn shown_for(program: &Path) -> Vec<PathBuf> {
+/// What a program needs to see of itself: its own folder, and for one that came with npm all packages beside it. Of a
+/// folder that is or holds a home, nothing but the program: what lies beside it there is the person's.
+fn shown_for(program: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let parts: Vec<_> = program.components().collect();
     let packages = parts.iter().position(|part| part.as_os_str() == "node_modules");
     let folder = match packages {
         Some(at) => parts[..=at].iter().collect(),
         None => program.parent().map(Path::to_path_buf).unwrap_or_default(),
     };
-    vec![folder]
+    let home = home.and_then(|home| home.canonicalize().ok());
+    let personal = home.is_some_and(|home| home.starts_with(&folder));
+    vec![if personal { program.to_owned() } else { folder }]
 }
 
 /// A name that can be the name of a folder.
@@ -532,4 +535,22 @@ fn plain_name(program: &Path) -> String {
     let name = program.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
     if plain.is_empty() { "agent".to_owned() } else { plain }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_in_a_home_does_not_show_the_home() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        let check = |program: &Path, shown: &Path| assert_eq!(shown_for(program, Some(&home)), [shown]);
+        check(&home.join("agent"), &home.join("agent"));
+        check(&home.parent().unwrap().join("agent"), &home.parent().unwrap().join("agent"));
+        check(&home.join("agents/one"), &home.join("agents"));
+        check(&home.join("node_modules/a/cli.js"), &home.join("node_modules"));
+        check(Path::new("/opt/one/agent"), Path::new("/opt/one"));
+    }
 }

@@ -44,7 +44,7 @@ impl OpenRun {
                 self.copy.clone_from(name);
             }
             EventKind::Kept { name } => self.copy = Some(name.clone()),
-            EventKind::Discarded { name } if self.copy.as_ref() == Some(name) => self.copy = None,
+            EventKind::Discarded { name } => drop(self.copy.take_if(|copy| copy == name)),
             EventKind::IterationStarted { iteration, .. } => {
                 self.iteration = *iteration;
                 self.tried = false;
@@ -167,6 +167,7 @@ impl Glance {
                 | "said"
                 | "transaction_opened"
                 | "kept"
+                | "discarded"
                 | "iteration_started"
                 | "iteration_finished"
         )

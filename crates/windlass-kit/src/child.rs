@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -37,15 +37,37 @@ pub(crate) struct Child {
 }
 
 /// Runs it to its end, or to its deadline.
-pub(crate) fn run(mut command: Command, watch: &Watch<'_>) -> Result<Child, String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+pub(crate) fn run(command: Command, watch: &Watch<'_>) -> Result<Child, String> {
+    go(command, Stdio::null(), watch, |_, out| Ok(all_of(out)))
+}
+
+/// The same, while somebody talks with it over its standard streams. Its input ends when the talk does.
+pub(crate) fn talk(
+    command: Command,
+    watch: &Watch<'_>,
+    talk: impl FnOnce(ChildStdin, &mut ChildStdout) -> Result<(), String> + Send,
+) -> Result<Child, String> {
+    go(command, Stdio::piped(), watch, |input, out| {
+        let (Some(input), Some(mut out)) = (input, out) else { return Err("it has no streams".to_owned()) };
+        talk(input, &mut out)?;
+        Ok(all_of(Some(out)))
+    })
+}
+
+fn go(
+    mut command: Command,
+    input: Stdio,
+    watch: &Watch<'_>,
+    hear: impl FnOnce(Option<ChildStdin>, Option<ChildStdout>) -> Result<String, String> + Send,
+) -> Result<Child, String> {
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let program = command.get_program().to_string_lossy().into_owned();
     let began = Instant::now();
     let mut child = command.spawn().map_err(|err| format!("{program} cannot be started: {err}"))?;
     let pid = child.id() as i32;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
-        let out = scope.spawn(|| all_of(out));
+        let out = scope.spawn(|| hear(input, out));
         let err = scope.spawn(|| all_of(err));
         let mut ran = Child::default();
         let status = loop {
@@ -68,8 +90,11 @@ pub(crate) fn run(mut command: Command, watch: &Watch<'_>) -> Result<Child, Stri
         ran.took = began.elapsed();
         ran.stopped_in = ran.interrupted.map(|(at, _)| at.elapsed());
         ran.code = status.and_then(|status| status.code()).unwrap_or(-1);
-        ran.out = out.join().unwrap_or_default();
         ran.err = err.join().unwrap_or_default();
+        ran.out = out.join().unwrap_or_else(|_| Err("the talk broke off".to_owned())).map_err(|why| {
+            let said: String = ran.err.chars().take(800).collect();
+            format!("{program}: {why}; it said: {said}")
+        })?;
         Ok(ran)
     })
 }

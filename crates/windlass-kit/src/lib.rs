@@ -3,7 +3,7 @@
 //! command line, the settings and the log; everything it listens on is loopback, and homes are temporary.
 //!
 //! The tour: [`model`] is the vendor, `place` a person's things, `product` how windlass is spoken to, `contract` what
-//! holds for every run, `scenario` what is tried, and [`Matrix`] what came of it.
+//! holds for every run, `scenario` what is tried, [`Matrix`] what came of it, and [`speed`] what it costs.
 
 mod child;
 mod contract;
@@ -14,6 +14,7 @@ mod product;
 mod run;
 mod runtime;
 mod scenario;
+pub mod speed;
 
 pub use matrix::{Cell, Matrix};
 pub use product::Product;

@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use windlass_kit::model::{Script, Server};
+use windlass_kit::speed::{self, Speed};
 use windlass_kit::{ATTACKS, Cell, Matrix, Options, Product, Runtime, SCENARIOS, Told};
 
 const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
                         [--markdown FILE] [--verbose]
+       windlass-kit speed --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--steps N] [--times N]
        windlass-kit list
        windlass-kit serve SCRIPT.json PORT
 
@@ -20,7 +22,9 @@ usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL
   --scenario  only this one; may be given more than once
   --jobs      so many at a time; 2
   --markdown  also write the table into this file, between its marks
-  --verbose   show the log of what failed";
+  --verbose   show the log of what failed
+  --steps     commands in a run whose time is taken; 100
+  --times     how often it is taken, through windlass and bare in turn; 5";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
 fn dispatch(args: &[String]) -> Result<ExitCode> {
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("run", rest)) => run(Typed::read(rest)?),
+        Some(("speed", rest)) => speed(Typed::read(rest)?),
         Some(("list", [])) => {
             for scenario in SCENARIOS.iter().chain(ATTACKS) {
                 println!("{:<24} {}", scenario.name, scenario.about);
@@ -51,7 +56,7 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// What was typed behind `run`.
+/// What was typed behind `run` or `speed`.
 #[derive(Default)]
 struct Typed {
     windlass: Option<PathBuf>,
@@ -60,6 +65,8 @@ struct Typed {
     jobs: Option<usize>,
     markdown: Option<PathBuf>,
     verbose: bool,
+    steps: Option<usize>,
+    times: Option<usize>,
 }
 
 impl Typed {
@@ -77,6 +84,8 @@ impl Typed {
                 "--model" => model = Some(value.as_str()),
                 "--scenario" => typed.scenarios.push(value.clone()),
                 "--jobs" => typed.jobs = Some(value.parse().context("--jobs wants a number")?),
+                "--steps" => typed.steps = Some(value.parse().context("--steps wants a number")?),
+                "--times" => typed.times = Some(value.parse().context("--times wants a number")?),
                 "--markdown" => typed.markdown = Some(value.into()),
                 other => bail!("there is no flag `{other}`\n{USAGE}"),
             }
@@ -85,12 +94,20 @@ impl Typed {
     }
 }
 
-fn run(typed: Typed) -> Result<ExitCode> {
-    let windlass = typed.windlass.with_context(|| format!("--windlass says which binary is tried\n{USAGE}"))?;
-    if typed.runtimes.is_empty() {
-        bail!("--runtime says with what it is tried\n{USAGE}");
+impl Typed {
+    /// The product that is tried, once it is clear that there is something to try.
+    fn product(&self) -> Result<Product> {
+        let windlass = self.windlass.as_ref();
+        let windlass = windlass.with_context(|| format!("--windlass says which binary is tried\n{USAGE}"))?;
+        if self.runtimes.is_empty() {
+            bail!("--runtime says with what it is tried\n{USAGE}");
+        }
+        Product::open(windlass).map_err(|err| anyhow!(err))
     }
-    let product = Product::open(&windlass).map_err(|err| anyhow!(err))?;
+}
+
+fn run(typed: Typed) -> Result<ExitCode> {
+    let product = typed.product()?;
     let (hostile, others): (Vec<_>, Vec<_>) = typed.runtimes.into_iter().partition(Runtime::is_hostile);
     let mut failures = 0;
     for (attacks, runtimes) in [(false, others), (true, hostile)] {
@@ -117,6 +134,35 @@ fn run(typed: Typed) -> Result<ExitCode> {
         }
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Measures each runtime. The lines before the table are for programs: milliseconds through windlass and bare.
+fn speed(typed: Typed) -> Result<ExitCode> {
+    let speed = Speed {
+        product: typed.product()?,
+        steps: typed.steps.unwrap_or(100).clamp(1, 1000),
+        times: typed.times.unwrap_or(5).clamp(1, 1000),
+    };
+    println!("load {}", speed::load());
+    let mut all = Vec::new();
+    for runtime in &typed.runtimes {
+        let name = runtime.short();
+        let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+        let measured = speed.measure(runtime, &|(ours, bare)| {
+            for (what, ours, bare) in
+                [("whole", ours.whole, bare.whole), ("steps", ours.steps, bare.steps), ("cpu", ours.cpu, bare.cpu)]
+            {
+                println!("{what} {name} {:.1} {:.1}", ms(ours), ms(bare));
+            }
+        });
+        let measured = measured.map_err(|err| anyhow!(err))?;
+        for (what, times) in [("thinking", &measured.cancel_thinking), ("command", &measured.cancel_command)] {
+            times.iter().for_each(|time| println!("cancel-{what} {name} {:.1}", ms(*time)));
+        }
+        all.push(measured);
+    }
+    println!("load {}\n\n{}", speed::load(), speed::table(&all));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The kit's own agent, which is built beside this program.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -144,6 +144,13 @@ impl Ran {
         [word("is"), more].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
+    /// From the interrupt to the terminal event.
+    pub(crate) fn cancelled_in(&self) -> Result<Duration, String> {
+        let at = self.end()["at"].as_str().unwrap_or_default();
+        let told = self.child.interrupted.map(|(_, at)| at).ok_or("it ended before it was interrupted")?;
+        since(told, at).ok_or_else(|| format!("`{at}` is no time"))
+    }
+
     /// A few words for a failure: the code, the outcome, and the last lines that were said.
     pub(crate) fn shown(&self) -> String {
         format!("exit code {}, outcome `{}`; {}", self.child.code, self.outcome(), last_lines(&self.child))
@@ -186,4 +193,28 @@ fn newest_log(place: &Place) -> (String, Vec<Value>) {
 /// Events of a text, one a line; other lines are none.
 pub(crate) fn events(text: &str) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(|event: &Value| event.is_object()).collect()
+}
+
+/// From a moment to a time of the log of the same day; by seconds of the day, which is all that is needed.
+fn since(from: SystemTime, at: &str) -> Option<Duration> {
+    let (_, time) = at.trim_end_matches('Z').split_once('T')?;
+    let mut parts = time.split(':').map(str::parse::<f64>);
+    let (hours, minutes, seconds) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
+    let at = hours * 3600.0 + minutes * 60.0 + seconds;
+    let from = from.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64() % 86400.0;
+    // Over midnight the day begins anew.
+    Some(Duration::from_secs_f64((at - from).rem_euclid(86400.0)).min(Duration::from_secs(43200)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_counted_over_midnight() {
+        let from = SystemTime::UNIX_EPOCH + Duration::from_millis(86_399_500);
+        assert_eq!(since(from, "1970-01-02T00:00:00.250Z"), Some(Duration::from_millis(750)));
+        assert_eq!(since(from, "1970-01-01T23:59:59.750Z"), Some(Duration::from_millis(250)));
+        assert_eq!(since(from, "soon"), None);
+    }
 }

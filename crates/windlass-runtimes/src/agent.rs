@@ -98,6 +98,10 @@ pub trait Endpoint: Send + Sync {
         ledger: Ledger<'a>,
         done: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>>;
+    /// What the last answer of the model's vendor failed with, if it did.
+    fn failing(&self) -> Option<ProviderError> {
+        None
+    }
     /// What went through since it was last asked.
     fn take_usage(&self) -> Usage;
 }
@@ -231,9 +235,11 @@ impl ForeignRuntime {
             stop = &mut talking => {
                 done.cancel();
                 // A limit that was reached with the last words is how it ended all the same.
-                match serving.await? {
-                    Some(trip) => Some(trip),
-                    None => return stop,
+                match (serving.await?, stop?, endpoint.failing()) {
+                    (Some(trip), ..) => Some(trip),
+                    // An agent that gives up when its model fails may call that anything.
+                    (None, Stop::Failed { reason: FailReason::Runtime, .. }, Some(err)) => Some(Trip::Provider(err)),
+                    (None, stop, _) => return Ok(stop),
                 }
             }
             trip = &mut serving => {
@@ -394,11 +400,9 @@ impl ForeignRuntime {
     async fn book_reported(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
         let Metering::Reported { price } = &self.metering else { return Ok(()) };
         let reported = visit.take_unbooked();
-        if reported.usage == Usage::default() {
-            return Ok(());
-        }
+        let Some((usage, price)) = reported.booked(*price) else { return Ok(()) };
         let model = reported.model.as_deref().or(self.adapter.model()).unwrap_or("unknown");
-        visit.job.account.settle(reported.usage, *price, false, model).await?;
+        visit.job.account.settle(usage, price, false, model).await?;
         Ok(())
     }
 

@@ -2,10 +2,12 @@
 //! the other, holds the real key, and reserves, counts and prices every call on its way (decisions 7 and 9). What does
 //! not fit the limits of the run is refused before it is sent, in words that the agent understands.
 //!
-//! A tour in the order of one request: `route` says where it goes, `ask` what is asked, `forward` passes it on, `tee`
-//! reads the answer in passing, `desk` keeps the books, and `dialect` knows how to say no.
+//! A tour in the order of one request: `route` says where it goes, `ask` what is asked, `beyond` what is not
+//! passed on of it, `forward` passes on the rest, `tee` reads the answer in passing, `desk` keeps the books, and
+//! `dialect` knows how to say no.
 
 mod ask;
+mod beyond;
 mod desk;
 mod dialect;
 mod forward;
@@ -147,6 +149,10 @@ impl Endpoint for Meter {
             clerk.await?;
             Ok(trip.or_else(|| self.desk.trip()))
         })
+    }
+
+    fn failing(&self) -> Option<ProviderError> {
+        self.desk.failing()
     }
 
     fn take_usage(&self) -> Usage {

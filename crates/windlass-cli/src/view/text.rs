@@ -235,7 +235,12 @@ impl TextView {
             Change::Deleted => "deleted".to_owned(),
             Change::MovedFrom(from) => format!("moved from {}", one_line(from)),
         };
-        self.note(Style::Bold, &format!("  {} {what} (+{} -{})", one_line(&change.path), change.added, change.removed));
+        // Of what a foreign agent or a command wrote the lines are known at the end.
+        let lines = match (change.added, change.removed) {
+            (0, 0) => String::new(),
+            (added, removed) => format!(" (+{added} -{removed})"),
+        };
+        self.note(Style::Bold, &format!("  {} {what}{lines}", one_line(&change.path)));
         let Some(diff) = change.diff.as_ref().filter(|_| !self.quiet) else { return };
         let limit = if self.verbose { usize::MAX } else { DIFF_LINES };
         let lines: Vec<&str> =
@@ -328,9 +333,10 @@ impl TextView {
 /// A call in one line: its name and what it is about.
 pub(crate) fn describe(call: &ToolCall) -> String {
     let text = |key: &str| call.args.get(key).and_then(serde_json::Value::as_str);
-    let about = ["command", "path", "pattern", "glob", "from", "question", "expression", "job"]
-        .iter()
-        .find_map(|key| text(key));
+    // The names of ours first, then those that other agents use.
+    let keys =
+        ["command", "path", "pattern", "glob", "from", "question", "expression", "job", "file_path", "filePath", "url"];
+    let about = keys.iter().find_map(|key| text(key));
     let about = match about {
         Some(about) => about.to_owned(),
         None if call.args.as_object().is_none_or(serde_json::Map::is_empty) => String::new(),

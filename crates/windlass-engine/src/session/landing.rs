@@ -44,16 +44,16 @@ impl Work {
             Ok(false) => outcome,
             Err(ended) => Err(ended),
         };
-        let opened = transaction.name().map(str::to_owned);
         // Also when the run only waits for an answer: what it did must be there when it goes on.
+        let copy = transaction.name().map(str::to_owned);
         match transaction.keep().await {
             Ok(Some(name)) => {
                 traces.kept = Some(name.clone());
                 self.outlet.emit(EventKind::Kept { name }).await?;
             }
+            // Nothing was in it yet: who goes on begins with a new one.
             Ok(None) => {
-                // Whoever goes on must not look for what held nothing.
-                if let (Err(Ended::Open), Some(name)) = (&outcome, opened) {
+                if let (Some(name), Err(Ended::Open)) = (copy, &outcome) {
                     self.outlet.emit(EventKind::Discarded { name }).await?;
                 }
             }

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::AtFlags;
 use windlass_core::CancellationToken;
+use windlass_core::gate::is_credential;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, Terms, WorkspaceError};
 
@@ -333,6 +334,10 @@ impl Work {
             match self.image(true, &self.base, text).and_then(|before| Ok((before, self.image(false, &merged, text)?)))
             {
                 Ok((before, after)) if before == after => {}
+                Ok((_, Image::Link { target })) if leads_to_credential(self.base.root(), text, &target) => {
+                    let why = format!("it is a link to a credential outside the workspace ({target}); take it away");
+                    changed.cannot.push((text.to_owned(), why));
+                }
                 Ok((before, after)) => changed.swaps.push(Swap { path: text.to_owned(), before, after }),
                 Err(why) => changed.cannot.push((text.to_owned(), why)),
             }
@@ -433,4 +438,38 @@ fn write_survey(dir: &Path, name: &str, survey: &Survey) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a link leads out of the workspace, to what nobody may read there. Nothing is followed: only names count.
+fn leads_to_credential(root: &Path, path: &str, target: &str) -> bool {
+    let from = root.join(path);
+    let mut leads = PathBuf::new();
+    for part in from.parent().unwrap_or(root).join(target).components() {
+        match part {
+            Component::ParentDir => drop(leads.pop()),
+            Component::CurDir => {}
+            other => leads.push(other),
+        }
+    }
+    !leads.starts_with(root) && is_credential(&leads.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, target: &str, leads: bool) {
+        assert_eq!(leads_to_credential(Path::new("/home/p/repo"), path, target), leads, "{path} -> {target}");
+    }
+
+    #[test]
+    fn links_out_of_the_workspace_to_credentials_are_known_by_name() {
+        check("notes.txt", "/home/p/.ssh/id_ed25519", true);
+        check("docs/a/notes.txt", "../../../.aws/credentials", true);
+        check("config/.env", "../.env", false);
+        check("away", "/usr/share/doc", false);
+        check("loop", "../repo/x", false);
+        check("deep", "../../../../../../etc/shadow", true);
+    }
 }

@@ -208,6 +208,8 @@ fn tree_tricks(stage: &Stage<'_>) -> Judged {
     let ran = strike(stage, &trial, "tree-tricks", "", &[])?;
     trial.judge(&ran, || {
         no_marks(&trial)?;
-        nothing_outside(&trial.place)
+        nothing_outside(&trial.place)?;
+        let link = std::fs::read_link(trial.place.at("work/notes.txt"));
+        holds(link.is_err(), || "a link to a credential of the person landed in the tree".to_owned())
     })
 }

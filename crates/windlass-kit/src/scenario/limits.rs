@@ -1,6 +1,6 @@
 //! Rules, limits, failures and interrupts.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -88,23 +88,10 @@ pub(crate) fn cancel(stage: &Stage<'_>) -> Judged {
 
 pub(crate) fn cancelled(ran: &Ran) -> Result<(), String> {
     ended(ran, "cancelled", 130)?;
-    let at = ran.end()["at"].as_str().unwrap_or_default();
-    let told = ran.child.interrupted.map(|(_, at)| at).ok_or("it ended before it was interrupted")?;
-    let took = since(told, at).ok_or_else(|| format!("`{at}` is no time"))?;
+    let took = ran.cancelled_in()?;
     holds(took < Duration::from_secs(1), || format!("from the interrupt to the last event it took {took:?}"))?;
     let stopped = ran.child.stopped_in.unwrap_or_default();
     holds(stopped < Duration::from_secs(3), || format!("the program ended {stopped:?} after the interrupt"))
-}
-
-/// From a moment to a time of the log of the same day; by seconds of the day, which is all that is needed.
-fn since(from: SystemTime, at: &str) -> Option<Duration> {
-    let (_, time) = at.trim_end_matches('Z').split_once('T')?;
-    let mut parts = time.split(':').map(str::parse::<f64>);
-    let (hours, minutes, seconds) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
-    let at = hours * 3600.0 + minutes * 60.0 + seconds;
-    let from = from.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64() % 86400.0;
-    // Over midnight the day begins anew.
-    Some(Duration::from_secs_f64((at - from).rem_euclid(86400.0)).min(Duration::from_secs(43200)))
 }
 
 pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
@@ -136,17 +123,4 @@ pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
         let answers = trial.server.answers() - before;
         holds(answers <= 4, || format!("the second part took {answers} answers"))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_is_counted_over_midnight() {
-        let from = SystemTime::UNIX_EPOCH + Duration::from_millis(86_399_500);
-        assert_eq!(since(from, "1970-01-02T00:00:00.250Z"), Some(Duration::from_millis(750)));
-        assert_eq!(since(from, "1970-01-01T23:59:59.750Z"), Some(Duration::from_millis(250)));
-        assert_eq!(since(from, "soon"), None);
-    }
 }

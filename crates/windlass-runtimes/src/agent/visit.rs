@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_core::CancellationToken;
-use windlass_core::budget::Usage;
+use windlass_core::budget::{Price, Usage};
 use windlass_core::clock::Clock;
 use windlass_core::enclosure::Enclosure;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
-use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
+use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
 use windlass_core::turn::Planned;
@@ -20,6 +20,12 @@ use super::WantedOutput;
 
 /// The most calls of one message that are open at a time; what is over is not logged one by one.
 const MAX_OPEN: usize = 1_024;
+/// Bytes that an agent may say in one try, calls and results included: all of it is in memory and in the log.
+const MAX_SAID: usize = 128 << 20;
+/// What a message or a result takes beside its words.
+const FRAME: usize = 200;
+/// The longest name of an agent's session.
+const MAX_SESSION: usize = 200;
 
 /// How the agent reaches its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +53,22 @@ pub struct Reported {
     pub model: Option<String>,
 }
 
+impl Reported {
+    /// The tokens to book, and the price at which they cost what the agent says they did; a cost without tokens is put
+    /// on one. Where it names no cost the given price counts. `None` when there is nothing.
+    pub(super) fn booked(&self, price: Option<Price>) -> Option<(Usage, Option<Price>)> {
+        let Some(cost) = self.cost_micros.filter(|cost| *cost > 0) else {
+            return (self.usage != Usage::default()).then_some((self.usage, price));
+        };
+        let tokens = |usage: &Usage| usage.total_input().saturating_add(usage.output);
+        let mut usage = self.usage;
+        usage.output = usage.output.max(u64::from(tokens(&usage) == 0));
+        let each = u128::from(cost) * 1_000_000 / u128::from(tokens(&usage));
+        let each = u64::try_from(each).unwrap_or(u64::MAX);
+        Some((usage, Some(Price { input: each, cache_read: each, cache_write: each, output: each })))
+    }
+}
+
 /// One try with a foreign agent.
 pub struct Visit<'a> {
     /// Everything the run gives.
@@ -71,6 +93,7 @@ pub struct Visit<'a> {
 #[derive(Default)]
 struct State {
     began: bool,
+    said: usize,
     session: Option<String>,
     worked: bool,
     /// The last thing of note was a call that was refused.
@@ -92,7 +115,7 @@ impl<'a> Visit<'a> {
     ) -> Self {
         // The log says whose session it was; another agent's is of no use here.
         let own = job.foreign_session.as_deref().and_then(|text| text.split_once(':'));
-        let resume = own.filter(|(whose, _)| *whose == name).map(|(_, id)| id.to_owned());
+        let resume = own.filter(|(whose, id)| *whose == name && is_session(id)).map(|(_, id)| id.to_owned());
         let (name, state, kept) = (name.to_owned(), Mutex::default(), Mutex::default());
         Self { job, place, model, resume, output, cancel, clock, name, state, kept }
     }
@@ -112,8 +135,10 @@ impl<'a> Visit<'a> {
         kept.downcast().ok().map(|kept| *kept)
     }
 
-    /// Says that the try began, with the agent's own session. Before anything else is said; once is enough.
+    /// Says that the try began, with the agent's own session. Before anything else is said; once is enough. A session
+    /// whose name could be taken for something else on a command line is none to go on with.
     pub async fn began(&self, session: Option<&str>) -> Result<(), RuntimeError> {
+        let session = session.filter(|id| is_session(id));
         {
             let mut state = self.state();
             state.session = session.map(str::to_owned).or_else(|| state.session.take());
@@ -141,6 +166,7 @@ impl<'a> Visit<'a> {
     /// reported.
     pub async fn said(&self, message: Message) -> Result<(), RuntimeError> {
         self.began(None).await?;
+        self.count_said(message.parts.iter().map(weigh).sum())?;
         {
             let mut state = self.state();
             for call in message.calls() {
@@ -211,8 +237,18 @@ impl<'a> Visit<'a> {
         if self.state().open.remove(&result.id).is_none() {
             return Ok(());
         }
+        self.count_said(result.text.len())?;
         self.job.toolbox.reported(result).await?;
         Ok(())
+    }
+
+    fn count_said(&self, bytes: usize) -> Result<(), RuntimeError> {
+        let said = &mut self.state().said;
+        *said = said.saturating_add(bytes).saturating_add(FRAME);
+        if *said <= MAX_SAID {
+            return Ok(());
+        }
+        Err(RuntimeError::Other(format!("{} said more than {} MiB in one try", self.name, MAX_SAID >> 20)))
     }
 
     /// What the agent says it spent since it last said so.
@@ -258,6 +294,21 @@ impl<'a> Visit<'a> {
     }
 }
 
+/// Whether it is a name that an agent can be told to go on with, and not a word of its command line.
+fn is_session(id: &str) -> bool {
+    let plain = |c: char| !c.is_whitespace() && !c.is_control();
+    !id.is_empty() && id.len() <= MAX_SESSION && !id.starts_with('-') && id.chars().all(plain)
+}
+
+fn weigh(part: &Part) -> usize {
+    match part {
+        Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
+        Part::Call(call) => call.id.0.len() + call.name.len() + call.args.to_string().len(),
+        Part::Image { data, .. } => data.len(),
+        Part::Result(result) => result.text.len(),
+    }
+}
+
 fn worst(call: &ForeignCall) -> Effect {
     // What ours it is like is judged by the toolbox; here it only matters whether it was work.
     let looks = |tool: &str| matches!(tool, "read_file" | "list_directory" | "find_files" | "grep" | "git_status");
@@ -271,5 +322,41 @@ fn add(sum: &mut Reported, more: &Reported) {
     }
     if more.model.is_some() {
         sum.model.clone_from(&more.model);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_no_word_of_a_command_line() {
+        for id in ["3e581522-b2f8-4804-8e8e-b2bb2ffc70c8", "ses_e233328fcffeqgvG7iP3tUbSbT", "a/b:c"] {
+            assert!(is_session(id), "{id}");
+        }
+        let long = "x".repeat(MAX_SESSION + 1);
+        for id in ["", "--dangerously-skip-permissions", "-c", "a b", "a\nb", "\u{1b}[31m", &long] {
+            assert!(!is_session(id), "{id}");
+        }
+    }
+
+    #[track_caller]
+    fn check_booked(tokens: [u64; 2], cost_micros: Option<u64>, price: Option<Price>, expect: Option<(u64, u64)>) {
+        let usage = Usage { input: tokens[0], output: tokens[1], ..Usage::default() };
+        let booked = Reported { usage, cost_micros, model: None }.booked(price);
+        let booked = booked.map(|(usage, price)| (usage.counted(), price.map_or(0, |price| price.cost(usage))));
+        assert_eq!(booked, expect);
+    }
+
+    #[test]
+    fn what_an_agent_says_it_cost_counts_before_a_price() {
+        let price = Price { input: 3_000_000, output: 15_000_000, ..Price::FREE };
+        check_booked([1_000, 100], None, Some(price), Some((1_100, 4_500)));
+        check_booked([1_000, 100], Some(17_400), Some(price), Some((1_100, 17_400)));
+        check_booked([1_000, 100], Some(17_400), None, Some((1_100, 17_400)));
+        check_booked([1_000, 100], None, None, Some((1_100, 0)));
+        check_booked([0, 0], Some(17_400), None, Some((1, 17_400)));
+        check_booked([0, 0], Some(0), None, None);
+        check_booked([u64::MAX, 1], Some(5), None, Some((u64::MAX, 0)));
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn foreign(call: ToolCall) -> ForeignCall {
 }
 
 fn likeness(name: &str, args: &Value) -> (Vec<Like>, Effect) {
-    let path = || text(args, &["file_path", "path", "notebook_path"]);
+    let path = || text(args, &["file_path"]);
     let one = |tool: &str, args: Value| vec![Like { tool: tool.to_owned(), args }];
     match name {
         "Bash" => (one("bash", bash(args)), Effect::Execute),
@@ -23,8 +23,8 @@ fn likeness(name: &str, args: &Value) -> (Vec<Like>, Effect) {
         }
         "Edit" | "MultiEdit" => (one("edit_file", edit(args, path())), Effect::Write),
         "NotebookEdit" => {
-            let content = text(args, &["new_source"]);
-            (one("write_file", json!({ "path": path(), "content": content })), Effect::Write)
+            let (path, content) = (text(args, &["notebook_path"]), text(args, &["new_source"]));
+            (one("write_file", json!({ "path": path, "content": content })), Effect::Write)
         }
         "Glob" => (one("find_files", pick(args, &["pattern", "path"])), Effect::Read),
         "Grep" => (one("grep", pick(args, &["pattern", "path", "glob"])), Effect::Read),
@@ -116,7 +116,7 @@ mod tests {
         );
         check(
             "NotebookEdit",
-            json!({"notebook_path": "n.ipynb", "new_source": "1"}),
+            json!({"notebook_path": "n.ipynb", "file_path": "other", "new_source": "1"}),
             r#"Write: write_file {"path":"n.ipynb","content":"1"}"#,
         );
         check("Grep", json!({"pattern": "x", "-n": true}), r#"Read: grep {"pattern":"x"}"#);

@@ -36,7 +36,8 @@ pub(super) fn launch(
     let home = visit.place.home();
     let servers = home.join(SERVERS).to_string_lossy().into_owned();
     let schema = visit.output.map(|wanted| wanted.schema.to_string());
-    let argv = argv(options, resume, &servers, schema);
+    let metered = matches!(visit.model, ModelAccess::Metered { .. });
+    let argv = argv(options, resume, &servers, schema, metered);
     let env = env(options, &visit.model, &home.join(CONFIG).to_string_lossy());
     Ok(Launch { argv, env, workdir: String::new() })
 }
@@ -52,7 +53,13 @@ fn servers(options: &ClaudeOptions, offers: bool) -> Value {
     json!({ "mcpServers": servers })
 }
 
-fn argv(options: &ClaudeOptions, resume: Option<&str>, servers: &str, schema: Option<String>) -> Vec<String> {
+fn argv(
+    options: &ClaudeOptions,
+    resume: Option<&str>,
+    servers: &str,
+    schema: Option<String>,
+    metered: bool,
+) -> Vec<String> {
     let mut argv: Vec<String> = vec![options.program.clone(), "-p".to_owned(), "--verbose".to_owned()];
     argv.push("--include-partial-messages".to_owned());
     let mut say = |option: &str, value: String| argv.extend([option.to_owned(), value]);
@@ -66,7 +73,8 @@ fn argv(options: &ClaudeOptions, resume: Option<&str>, servers: &str, schema: Op
     say("--settings", json!({"disableAllHooks": true}).to_string());
     // Without the project's settings its `CLAUDE.md` is only read as that of a further directory.
     say("--add-dir", ".".to_owned());
-    let useless = USELESS.iter().map(|tool| (*tool).to_owned());
+    // The vendor would do the searching, outside of every sandbox; the meter does not pass it on.
+    let useless = USELESS.iter().copied().chain(metered.then_some("WebSearch")).map(str::to_owned);
     let never: Vec<String> = useless.chain(options.disallowed_tools.iter().cloned()).collect();
     say("--disallowedTools", never.join(","));
     if let Some(tools) = &options.allowed_tools {
@@ -121,4 +129,18 @@ fn env(options: &ClaudeOptions, model: &ModelAccess, config: &str) -> Vec<(Strin
         set("MAX_THINKING_TOKENS", &tokens.to_string());
     }
     env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn through_the_meter_nobody_searches_the_web() {
+        for metered in [true, false] {
+            let argv = argv(&ClaudeOptions::default(), None, "s", None, metered);
+            let never = argv.iter().skip_while(|word| *word != "--disallowedTools").nth(1);
+            assert_eq!(never.is_some_and(|tools| tools.split(',').any(|tool| tool == "WebSearch")), metered);
+        }
+    }
 }

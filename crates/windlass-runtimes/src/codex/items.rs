@@ -115,7 +115,10 @@ fn texts(content: Option<&Value>) -> String {
 /// The line inside `/bin/bash -lc '…'`; any other line as it is.
 pub(super) fn unwrapped(line: &str) -> String {
     let Some(words) = words(line) else { return line.to_owned() };
-    let shell = |word: &str| matches!(word.rsplit('/').next(), Some("bash" | "sh" | "zsh" | "dash"));
+    // Not one of that name in the workspace, which may be any program.
+    let places = ["/usr/local/bin/", "/usr/bin/", "/bin/"];
+    let bare = |word: &str| places.iter().find_map(|place| word.strip_prefix(place)).unwrap_or(word).to_owned();
+    let shell = |word: &str| matches!(bare(word).as_str(), "bash" | "sh" | "zsh" | "dash");
     match words.as_slice() {
         [program, flag, script] if shell(program) && matches!(flag.as_str(), "-lc" | "-c") => script.clone(),
         _ => line.to_owned(),
@@ -217,6 +220,8 @@ mod tests {
         check_line("/bin/bash -lc 'open", "/bin/bash -lc 'open");
         check_line("/bin/bash -lc a b", "/bin/bash -lc a b");
         check_line("python -c 'x'", "python -c 'x'");
+        check_line("./bash -c ls", "./bash -c ls");
+        check_line("/w/bin/sh -c ls", "/w/bin/sh -c ls");
         check_line("", "");
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch
 fn config(model: &ModelAccess) -> String {
     let mut text = String::from("check_for_update_on_startup = false\n");
     if matches!(model, ModelAccess::Metered { .. }) {
-        text.push_str(&format!("model_provider = \"{PROVIDER}\"\n"));
+        // The vendor would do the searching, outside of every sandbox; the meter does not pass it on.
+        text.push_str(&format!("model_provider = \"{PROVIDER}\"\nweb_search = \"disabled\"\n"));
     }
     text.push_str("\n[analytics]\nenabled = false\n");
     if let ModelAccess::Metered { url, .. } = model {
@@ -131,6 +132,14 @@ mod tests {
     #[track_caller]
     fn check(schema: Value, strict: bool) {
         assert_eq!(is_strict(&schema), strict, "{schema}");
+    }
+
+    #[test]
+    fn through_the_meter_nobody_searches_the_web() {
+        let metered = ModelAccess::Metered { url: "http://127.0.0.1:1".into(), key: "k".into() };
+        for (model, off) in [(metered, true), (ModelAccess::Own, false)] {
+            assert_eq!(config(&model).contains("\nweb_search = \"disabled\"\n"), off, "{model:?}");
+        }
     }
 
     #[test]

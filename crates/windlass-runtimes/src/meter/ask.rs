@@ -1,6 +1,5 @@
 //! What a model is asked, as far as a meter needs to know: the model, whether the answer is a stream, and how long it
-//! may get. The body is cut into its top-level fields and never decoded further; what is not changed is passed on byte
-//! for byte. A field that is there twice is refused, because the other side might read the other one.
+//! may get. The body is cut into its top-level fields; what is not changed is passed on byte for byte. A field that is there twice is refused, because the other side might read the other one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,6 +10,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use windlass_providers::protocol::{MaxTokensField, Protocol, Quirks};
 
+use super::beyond::{check_told, leave_out};
 use super::dialect::Dialect;
 
 /// The longest name of a model.
@@ -57,7 +57,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The value as it was written; `null` is nothing.
-    fn get(&self, name: &str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_ref()).filter(|value| *value != "null")
     }
@@ -66,7 +66,7 @@ impl<'a> Fields<'a> {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    fn text(&self, name: &str) -> Option<String> {
+    pub(super) fn text(&self, name: &str) -> Option<String> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
@@ -77,18 +77,22 @@ impl<'a> Fields<'a> {
         plain.map(Some).map_err(|_| format!("`{name}` is not a whole number of tokens"))
     }
 
-    fn set(&mut self, name: &'static str, value: String) {
+    pub(super) fn set(&mut self, name: &'static str, value: String) {
         match self.0.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = Cow::Owned(value),
             None => self.0.push((Cow::Borrowed(name), Cow::Owned(value))),
         }
     }
 
-    fn remove(&mut self, name: &str) {
+    pub(super) fn remove(&mut self, name: &str) {
         self.0.retain(|(known, _)| known != name);
     }
 
-    fn to_json(&self) -> String {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_ref())
+    }
+
+    pub(super) fn to_json(&self) -> String {
         let room = self.0.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
         let mut out = String::with_capacity(room);
         for (nth, (name, value)) in self.0.iter().enumerate() {
@@ -117,6 +121,8 @@ pub(super) struct Ask<'a> {
     pub(super) many: u64,
     /// Some of what the model reads lies at the vendor.
     pub(super) goes_on: bool,
+    /// What the vendor was to do beside asking the model, and is not told.
+    pub(super) left_out: Vec<String>,
     changed: bool,
 }
 
@@ -128,7 +134,10 @@ const ANSWERS: [&str; 2] = ["candidateCount", "candidate_count"];
 impl<'a> Ask<'a> {
     /// Reads a body. The dialect that says model and form in the path gives them along.
     pub(super) fn read(dialect: Dialect, named: Option<(&str, bool)>, body: &'a [u8]) -> Result<Self, String> {
-        let fields = Fields::parse(body)?;
+        let mut fields = Fields::parse(body)?;
+        check_told(&fields)?;
+        let left_out = leave_out(dialect, &mut fields)?;
+        let changed = !left_out.is_empty();
         let model = named.map(|(model, _)| model.to_owned()).or_else(|| fields.text("model"));
         let model = model.ok_or("the body does not say which `model`")?;
         if model.is_empty() || model.len() > MAX_MODEL || model.chars().any(char::is_control) {
@@ -138,7 +147,7 @@ impl<'a> Ask<'a> {
             Some((_, stream)) => stream,
             None => fields.get("stream") == Some("true"),
         };
-        let mut ask = Self { dialect, model, stream, max: None, many: 1, goes_on: false, changed: false, fields };
+        let mut ask = Self { dialect, model, stream, max: None, many: 1, goes_on: false, left_out, changed, fields };
         match dialect {
             Dialect::Anthropic => ask.max = ask.fields.count("max_tokens")?,
             Dialect::Responses => {
@@ -166,6 +175,8 @@ impl<'a> Ask<'a> {
                 ask.goes_on = ask.fields.has("cachedContent") || ask.fields.has("cached_content");
             }
         }
+        // To some servers none at all is no limit.
+        ask.max = ask.max.filter(|max| *max > 0);
         Ok(ask)
     }
 
@@ -296,6 +307,16 @@ mod tests {
         check_words(&format!(r#"{{"text":"{prose}"}}"#), 11 + prose.len());
         check_words(r#"{"data":"iVBORw0KGgo"}"#, 22);
         check_words("", 0);
+    }
+
+    #[test]
+    fn none_at_all_is_no_limit() {
+        for (dialect, body) in [
+            (Dialect::Anthropic, r#"{"model":"m","max_tokens":0}"#),
+            (Dialect::Chat, r#"{"model":"m","max_tokens":0,"max_completion_tokens":"0"}"#),
+        ] {
+            assert_eq!(Ask::read(dialect, None, body.as_bytes()).unwrap().max, None, "{body}");
+        }
     }
 
     /// Whatever comes in, what goes out is JSON and holds the limit.

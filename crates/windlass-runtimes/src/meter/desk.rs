@@ -47,6 +47,8 @@ struct State {
     warned: BTreeSet<String>,
     turned_away: BTreeSet<String>,
     failures: u32,
+    /// The last of them.
+    last_failure: Option<ProviderError>,
     answered: bool,
     trip: Option<Trip>,
 }
@@ -175,6 +177,7 @@ impl Desk {
     pub(super) fn failed(&self, err: &ProviderError) -> bool {
         let mut state = self.lock();
         state.failures = state.failures.saturating_add(1);
+        state.last_failure = Some(err.clone());
         let (retries, wait) = err.kind.retry();
         let most = match &err.kind {
             // Agents ask differently, or for less, after such an answer.
@@ -200,6 +203,11 @@ impl Desk {
         false
     }
 
+    /// What the last answer of the vendor failed with, if it did.
+    pub(super) fn failing(&self) -> Option<ProviderError> {
+        self.lock().last_failure.clone()
+    }
+
     /// Why nothing more is served.
     pub(super) fn trip(&self) -> Option<Trip> {
         self.lock().trip.clone()
@@ -215,6 +223,7 @@ impl Desk {
     pub(super) fn reopen(&self) {
         let mut state = self.lock();
         (state.trip, state.failures, state.closed) = (None, 0, false);
+        state.last_failure = None;
     }
 
     /// Says something in the log, soon.
@@ -286,6 +295,7 @@ impl Call {
         {
             let mut state = self.desk.lock();
             (state.failures, state.answered) = (0, true);
+            state.last_failure = None;
         }
         if let Some(usage) = self.usage {
             self.desk.learn(&self.model, self.text, usage.total_input());

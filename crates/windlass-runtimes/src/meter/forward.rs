@@ -12,7 +12,7 @@ use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
 };
 use hyper::{Method, Request, Response};
-use windlass_core::budget::{Limit, Price};
+use windlass_core::budget::{Estimator, Limit, Price};
 use windlass_core::event::EventKind;
 use windlass_core::provider::{ModelFacts, Provider, ProviderError, ProviderErrorKind};
 use windlass_providers::http::HttpResponse;
@@ -37,6 +37,8 @@ const MAX_WHOLE: usize = 64 << 20;
 /// How much of an error is read.
 const MAX_ERROR: usize = 64 << 10;
 
+/// Who pays, which is not the agent's to say.
+const PAYS: &[&str] = &["openai-organization", "openai-project"];
 /// What the agent may tell the vendor beside the body; the last part may be anything where it ends in a dash.
 const TOLD: &[&str] = &[
     "accept",
@@ -127,6 +129,7 @@ impl<'a> Shop<'a> {
             Ok(ask) => ask,
             Err(why) => return no(dialect, Fault::Invalid, &why),
         };
+        self.left_out(&ask.left_out);
         let facts = self.meter.facts(upstream, &ask.model);
         if facts.price.is_none()
             && let Some(trip) = self.unpriced(&ask.model)
@@ -169,7 +172,6 @@ impl<'a> Shop<'a> {
         let text = words(body);
         let window = facts.context_window.unwrap_or(u64::MAX);
         let bound = if ask.goes_on && facts.context_window.is_some() { window } else { desk.tokens(&ask.model, text) };
-        let input = bound.min(window);
         let want = ask.max.unwrap_or(facts.max_output).saturating_mul(ask.many);
         let hold = loop {
             let mut booked = std::pin::pin!(desk.booked.notified());
@@ -182,12 +184,16 @@ impl<'a> Shop<'a> {
             if let Some(trip) = desk.trip() {
                 return Err(trip);
             }
-            match self.ledger.account.hold(input, want, facts.price) {
+            // An estimate may be wrong for one call at a time. Beside others, no token has less than one byte.
+            let bound = if desk.busy() { bound.max(body.len() as u64) } else { bound };
+            match self.ledger.account.hold(bound.min(window), want, facts.price) {
                 Ok(hold) => break hold,
                 Err(Limit::Tokens | Limit::Cost) if desk.busy() => booked.await,
                 Err(limit) => return Err(Trip::OverBudget(limit)),
             }
         };
+        // What nobody reports is counted by what is usual, however cheap the agent made its words look before.
+        let input = bound.max(Estimator::default().tokens(text)).min(window);
         let mut call = desk.open(hold, &ask.model, facts.price, input);
         call.text = text;
         // Of a model that nobody knows, nobody knows where it would end.
@@ -259,6 +265,17 @@ impl<'a> Shop<'a> {
         let why = if fault == Fault::BadKey { "with another key" } else { "which is no model call" };
         let text = format!("the agent asked its model endpoint for `{method} {path}`, {why}; it was not passed on");
         self.meter.desk.say(EventKind::Warned { code: "not_passed_on".into(), text });
+    }
+
+    /// Says what the vendor is not told that the agent wanted it to do: each once.
+    fn left_out(&self, all: &[String]) {
+        for what in all.iter().filter(|what| self.meter.desk.warn_once(&format!("left out: {what}"))) {
+            let text = format!(
+                "the agent wanted `{what}` of the vendor of its model, which is done outside of the sandbox or costs more \
+                 than the price that is reserved; it was left out"
+            );
+            self.meter.desk.say(EventKind::Warned { code: "not_passed_on".into(), text });
+        }
     }
 
     /// A model without a known price: said once, and refused where somebody limits the cost in so many words.
@@ -409,7 +426,7 @@ fn listed(list: &[&str], name: &str) -> bool {
 fn told(headers: &HeaderMap) -> HeaderMap {
     let mut told: HeaderMap = headers
         .iter()
-        .filter(|(name, _)| listed(TOLD, name.as_str()))
+        .filter(|(name, _)| listed(TOLD, name.as_str()) && !PAYS.contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     told.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));

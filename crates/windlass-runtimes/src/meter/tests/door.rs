@@ -3,10 +3,11 @@
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use windlass_core::budget::Budget;
+use windlass_core::event::EventKind;
 
 use super::lab::{Act, Answer, Lab, REAL_KEY, Vendor, events, upstream};
 use super::{
-    ASK_MESSAGES, ASK_RESPONSES, CHAT, END, GEMINI, MESSAGES, RESPONSES, START, TEXT, open_stream, read_until,
+    ASK_MESSAGES, ASK_RESPONSES, CHAT, END, GEMINI, MESSAGES, RESPONSES, START, TEXT, open_stream, read_until, tokens,
 };
 use crate::agent::Endpoint as _;
 
@@ -110,6 +111,7 @@ async fn a_body_that_could_be_read_in_two_ways_is_refused() {
     check_body(MESSAGES, r#"{"model":"m","max_tokens":-5}"#, "whole number").await;
     check_body(MESSAGES, r#"{"model":"m","max_tokens":1e9}"#, "whole number").await;
     check_body(MESSAGES, r#"{"max_tokens":5}"#, "which `model`").await;
+    check_body(MESSAGES, r#"{"model":"m","tools":{}}"#, "`tools` cannot be read").await;
     check_body(MESSAGES, "[]", "cannot be read").await;
     check_body(MESSAGES, "", "cannot be read").await;
     check_body(GEMINI, r#"{"generationConfig":{},"generation_config":{"maxOutputTokens":9}}"#, "twice").await;
@@ -131,6 +133,76 @@ async fn what_cannot_be_counted_or_held_is_refused() {
     let (answer, _) = lab.during(lab.ask(&huge)).await;
     assert!(answer.status == 413 && answer.text().contains("64 MiB"), "{}", answer.text());
     assert!(vendor.requests().is_empty());
+}
+
+#[tokio::test]
+async fn what_the_vendor_would_do_beside_the_model_is_left_out_and_said() {
+    let vendor = Vendor::saying(events(format!("{START}{TEXT}{END}"))).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let ask = ASK_MESSAGES.replace(
+        r#""messages""#,
+        r#""tools":[{"name":"Bash"},{"type":"web_search_20250305","name":"web_search"}],"speed":"fast","messages""#,
+    );
+    for _ in 0..2 {
+        assert_eq!(lab.call(MESSAGES, &ask).await.0.status, 200);
+    }
+    let heard = vendor.requests();
+    assert!(heard.iter().all(|heard| heard.contains(r#""tools":[{"name":"Bash"}]"#)), "{heard:?}");
+    assert!(!heard.iter().any(|heard| heard.contains("web_search") || heard.contains("speed")), "{heard:?}");
+    let said: Vec<_> = lab.books.events.lock().unwrap().iter().filter_map(warning).collect();
+    assert!(said.len() == 2 && said[0].contains("`speed`") && said[1].contains("`web_search_20250305`"), "{said:?}");
+    let picture = ASK_MESSAGES.replace("[]", r#"[{"content":[{"source":{"type":"url","url":"https://a.test/?q"}}]}]"#);
+    let (answer, _) = lab.call(MESSAGES, &picture).await;
+    assert!(answer.status == 400 && answer.text().contains("lies elsewhere"), "{}", answer.text());
+    assert_eq!(vendor.requests().len(), 2);
+}
+
+fn warning(event: &EventKind) -> Option<String> {
+    match event {
+        EventKind::Warned { text, .. } => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// The overrun is at most the error of one call: an agent that made its words look cheap does not get many of them
+/// through beside each other.
+#[tokio::test]
+async fn an_estimate_counts_for_one_call_at_a_time() {
+    let script = |number: usize, _: &str| match number {
+        1 => vec![Act::Say(open_stream()), Act::Wait, Act::Say(END.into())],
+        _ => vec![Act::Say(open_stream()), Act::Say(END.into())],
+    };
+    let vendor = Vendor::new(script).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(30_000));
+    let ask = ASK_MESSAGES.replace("9000", "2000").replace("[]", &format!(r#"["{}"]"#, "two words ".repeat(2_500)));
+    lab.during(async {
+        let (mut first, mut one, mut two) = (lab.place.connect(), lab.place.connect(), lab.place.connect());
+        // 25,000 bytes are reported as seven tokens.
+        first.write_all(lab.post(MESSAGES, &ask).as_bytes()).await.unwrap();
+        read_until(&mut first, "message_stop").await;
+        one.write_all(lab.post(MESSAGES, &ask).as_bytes()).await.unwrap();
+        read_until(&mut one, "twenty bytes").await;
+        two.write_all(lab.post(MESSAGES, &ask).as_bytes()).await.unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(vendor.requests().len(), 2, "it may be 25,000 tokens, and waits");
+        vendor.go_on.notify_waiters();
+        read_until(&mut two, "message_stop").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_pays_is_not_the_agents_to_say() {
+    let vendor = Vendor::saying(events("")).await;
+    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
+    let more = "openai-organization: o\r\nOpenAI-Project: p\r\nopenai-beta: b\r\nconnection: close";
+    let request = lab.post(RESPONSES, ASK_RESPONSES).replace("connection: close", more);
+    lab.during(lab.ask(&request)).await;
+    let heard = vendor.requests()[0].to_lowercase();
+    assert!(heard.contains("openai-beta: b"), "{heard}");
+    assert!(!heard.contains("openai-organization") && !heard.contains("openai-project"), "{heard}");
 }
 
 #[tokio::test]
