@@ -152,7 +152,8 @@ pub(crate) fn vendor_of(agent: &AgentArgs, model: Option<&str>) -> Option<String
     agent.provider.clone().or_else(|| Some(named.or_else(|| VENDORS.iter().find(serves))?.id.to_owned()))
 }
 
-fn default_model(vendor: &Vendor) -> Option<&'static str> {
+/// The model of a vendor that is asked when none is named.
+pub(crate) fn default_model(vendor: &Vendor) -> Option<&'static str> {
     match vendor.id {
         "anthropic" => Some("claude-sonnet-5-5"),
         "openai" => Some("gpt-5.4"),

@@ -1,16 +1,19 @@
 //! Which runtime works, and what it is given: the names people type, where their programs are, which wires they speak,
 //! how they sign in. What cannot be had is said here, before anything starts.
 
+mod options;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 use windlass_core::runtime::RunMode;
-use windlass_host::config::{Value, nearest};
+use windlass_host::config::nearest;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
 
+use self::options::Given;
 use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::plan::{self, ModelPlan};
@@ -31,6 +34,8 @@ pub(crate) struct Known {
     pub(crate) vendors: &'static [&'static str],
     /// Instruction files of a project that it reads by itself.
     pub(crate) reads: &'static [&'static str],
+    /// It does not work before it is told its model.
+    pub(crate) needs_model: bool,
     /// How it comes onto a machine.
     pub(crate) install: &'static str,
     /// The version it was last certified with.
@@ -80,6 +85,7 @@ const OURS: Known = Known {
     speaks: &[],
     vendors: &[],
     reads: &[],
+    needs_model: false,
     install: "built in",
     tested: None,
     login: NO_LOGIN,
@@ -103,6 +109,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         speaks: ANTHROPIC,
         vendors: &["anthropic"],
         reads: &["CLAUDE.md"],
+        needs_model: false,
         install: "npm install -g @anthropic-ai/claude-code",
         tested: Some("2.1.325"),
         login: Login {
@@ -118,6 +125,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         speaks: &[Protocol::OpenAiResponses],
         vendors: &["openai"],
         reads: &["AGENTS.md"],
+        needs_model: false,
         install: "npm install -g @openai/codex",
         tested: Some("0.166.0"),
         login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
@@ -130,6 +138,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai"],
         reads: &["AGENTS.md", "CLAUDE.md"],
+        needs_model: true,
         install: "npm install -g opencode-ai",
         tested: Some("1.18.33"),
         login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
@@ -145,6 +154,7 @@ const ANY_ACP: Known = Known {
     speaks: EVERY_WIRE,
     vendors: &["anthropic", "openai", "gemini"],
     reads: &[],
+    needs_model: false,
     install: "",
     tested: None,
     login: NO_LOGIN,
@@ -200,6 +210,7 @@ pub(crate) enum MeteringPlan {
 
 impl RuntimePlan {
     pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+        options::check_names(settings)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
         if let Some(command) = name.strip_prefix("acp:") {
             return foreign(&ANY_ACP, Some(command), agent, settings);
@@ -277,13 +288,9 @@ fn foreign(
         return Err(Failure::usage("a foreign agent is not played by a script: it asks a served model")
             .hint("leave --script out, or use the built-in agent"));
     }
-    let mut options = options(known, settings)?;
-    let text = |options: &mut Map<String, Json>, key: &str| {
-        options.remove(key).and_then(|value| value.as_str().map(str::to_owned))
-    };
-    let configured = text(&mut options, "command");
-    let auth = agent.auth.clone().or(text(&mut options, "auth"));
-    let metering = agent.metering.clone().or(text(&mut options, "metering"));
+    let Given { command: configured, auth, metering, login_file: file, mut options } =
+        Given::read(known.name, settings)?;
+    let (auth, metering) = (agent.auth.clone().or(auth), agent.metering.clone().or(metering));
     let mut words: Vec<String> = command.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     let named = if words.is_empty() { None } else { Some(words.remove(0)) };
     let wanted = named.or(configured).or(known.program.map(str::to_owned)).ok_or_else(|| {
@@ -294,7 +301,7 @@ fn foreign(
         Some(_) => known.name.to_owned(),
         None => format!("acp-{}", plain_name(&program)),
     };
-    let (vendor, model) = named_model(agent, settings)?;
+    let (vendor, mut model) = named_model(agent, settings)?;
     let login = auth.as_deref() == Some("login");
     let metering = metering_plan(known, login, metering.as_deref(), settings)?;
     if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
@@ -306,13 +313,16 @@ fn foreign(
     }
     let (upstream, login_file, hosts) = if login {
         let hosts = login_hosts(known)?;
-        (None, Some(login_file(known, settings)?), hosts)
+        (None, Some(login_file(known, file.as_deref())?), hosts)
     } else {
-        (Some(upstream(known, vendor, agent, settings)?), None, Vec::new())
+        let upstream = upstream(known, vendor, agent, settings)?;
+        if known.needs_model && model.is_none() {
+            model =
+                Some(plan::default_model(upstream.vendor).ok_or_else(|| no_model(known, upstream.vendor))?.to_owned());
+        }
+        (Some(upstream), None, Vec::new())
     };
-    if let Some(effort) = settings.layers.text("reasoning_effort") {
-        tell_effort(known, effort, agent.reasoning_effort.is_some(), &mut options)?;
-    }
+    options::tell_thinking(known, agent.reasoning_effort.is_some(), settings, &mut options)?;
     let shows = shown_for(&program, std::env::var_os("HOME").map(PathBuf::from).as_deref());
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
@@ -327,38 +337,6 @@ fn foreign(
         hosts,
         options,
     })))
-}
-
-/// The options of a runtime, as one object; what the runtime makes of them it says itself.
-fn options(known: &Known, settings: &Settings) -> Result<Map<String, Json>, Failure> {
-    let prefix = format!("runtimes.{}.", known.name);
-    let mut all = Map::new();
-    for (key, setting) in settings.layers.iter() {
-        let Some(path) = key.strip_prefix(&prefix) else { continue };
-        let value = match &setting.value {
-            Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)
-                .map_err(|err| Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin)))?,
-            // Values of an agent's own settings may be numbers and switches.
-            Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
-                serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
-            }
-            Value::Text(text) => Json::from(text.as_str()),
-            Value::Texts(texts) => Json::from(texts.clone()),
-            Value::Integer(number) => Json::from(*number),
-            Value::Number(number) => Json::from(*number),
-            Value::Boolean(yes) => Json::from(*yes),
-        };
-        match path.split_once('.') {
-            None => drop(all.insert(path.to_owned(), value)),
-            Some((table, name)) => {
-                let table = all.entry(table.to_owned()).or_insert_with(|| Json::Object(Map::new()));
-                if let Json::Object(table) = table {
-                    table.insert(name.trim_matches('"').to_owned(), value);
-                }
-            }
-        }
-    }
-    Ok(all)
 }
 
 /// The vendor and the model that were named, each where it was.
@@ -449,13 +427,24 @@ fn metering_plan(known: &Known, login: bool, said: Option<&str>, settings: &Sett
     }
 }
 
-fn login_file(known: &Known, settings: &Settings) -> Result<(PathBuf, String), Failure> {
+fn no_model(known: &Known, vendor: &Vendor) -> Failure {
+    Failure::usage(format!("`{}` has to be told its model, and none was named for `{}`", known.name, vendor.id))
+        .hint(format!("name one with -m, for example -m {}/MODEL, or set `model`", vendor.id))
+}
+
+fn login_file(known: &Known, configured: Option<&str>) -> Result<(PathBuf, String), Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let configured = settings.layers.text(&Settings::named("runtimes", known.name, "login_file"));
     let below = configured.or(known.login.file).ok_or_else(|| {
         Failure::usage(format!("it is not known where `{}` keeps its sign-in", known.name))
             .hint(format!("set `runtimes.{}.login_file` to its path below your home", known.name))
     })?;
+    if !Path::new(below).components().all(|part| matches!(part, std::path::Component::Normal(_))) {
+        return Err(Failure::usage(format!(
+            "`runtimes.{}.login_file` is `{below}`, which is no path below your home",
+            known.name
+        ))
+        .hint("name it as it is seen from there, as in `.agent/credentials.json`"));
+    }
     let path = home.unwrap_or_default().join(below);
     if !path.is_file() {
         return Err(Failure::new(
@@ -476,20 +465,6 @@ fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
         NetPolicy::Hosts(rules) => Ok(rules),
         NetPolicy::Off | NetPolicy::Loopback | NetPolicy::Open => Ok(Vec::new()),
     }
-}
-
-/// Passes on how hard the model is to think, where the agent can be told.
-fn tell_effort(known: &Known, effort: &str, flag: bool, options: &mut Map<String, Json>) -> Result<(), Failure> {
-    let key = match known.kind {
-        Kind::ClaudeCode | Kind::Codex => "effort",
-        _ if !flag => return Ok(()),
-        _ => {
-            return Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))
-                .hint("leave --reasoning-effort out, or set the agent's own option (`runtimes.acp.config_options`)"));
-        }
-    };
-    options.entry(key).or_insert_with(|| Json::from(effort));
-    Ok(())
 }
 
 /// A program by its path or its name in PATH, with links followed.

@@ -1,7 +1,7 @@
 //! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
 //! itself.
 
-mod agents;
+pub(crate) mod agents;
 
 use std::collections::BTreeMap;
 use std::path::Path;

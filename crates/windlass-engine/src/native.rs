@@ -18,7 +18,9 @@ use windlass_core::history::Entry;
 use windlass_core::message::Message;
 use windlass_core::outcome::FailReason;
 use windlass_core::provider::{ModelFacts, Provider, Sampling};
-use windlass_core::runtime::{Account, Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{
+    Account, Capabilities, Capability, Feature, Features, Job, MakeRoom, Runtime, RuntimeError, Stop,
+};
 use windlass_core::store::StoreError;
 use windlass_core::turn::{Step, Turn};
 use windlass_core::{BoxFuture, CancellationToken};
@@ -69,6 +71,18 @@ struct Course<'a> {
 }
 
 impl NativeRuntime {
+    /// How it can be held and steered.
+    pub const FEATURES: &'static [Feature] = &[
+        Feature::ToolApproval,
+        Feature::HostTools,
+        Feature::Resume,
+        Feature::Fork,
+        Feature::Cancel,
+        Feature::Steering,
+        Feature::ReportsTokens,
+        Feature::ModelChoice,
+    ];
+
     /// What it can do on a model that calls tools.
     pub const CAPABILITIES: &'static [Capability] = &[
         Capability::TextCompletion,
@@ -260,6 +274,10 @@ impl Runtime for NativeRuntime {
     fn capabilities(&self) -> Capabilities {
         let which = if self.facts.tools { Self::CAPABILITIES } else { Self::WITHOUT_TOOLS };
         Capabilities::of(which.iter().copied())
+    }
+
+    fn features(&self) -> Features {
+        Features::of(Self::FEATURES.iter().copied())
     }
 
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {

@@ -35,6 +35,7 @@ use self::talk::{Phase, Serves, Talk, Waited};
 use self::transcript::Transcript;
 use self::words::{clean, clip};
 use crate::agent::{Adapter, Answer, End, ModelAccess, Reported, Visit, told_anew};
+use crate::mcp_server;
 
 /// An agent that speaks the protocol.
 pub struct Acp {
@@ -119,6 +120,7 @@ impl Acp {
         if let Some(model) = options.model.as_ref().filter(|model| !plain(model)) {
             return Err(AcpError(format!("`{}` is not the name of a model", clean(model))));
         }
+        mcp_server::check(&options.mcp_servers, "").map_err(AcpError)?;
         let name = options.name.clone().unwrap_or_else(|| match profile.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),
             known => known.to_owned(),

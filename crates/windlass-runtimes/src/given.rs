@@ -26,18 +26,3 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>, ours: &[&str]) -> Result
     }
     Ok(())
 }
-
-/// Refuses MCP servers that cannot be passed on.
-pub(crate) fn check_servers(servers: &BTreeMap<String, serde_json::Value>, taken: &str) -> Result<(), String> {
-    for (name, server) in servers {
-        let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-        if !plain || name == taken {
-            return Err(format!("`mcp_servers.{name}`: use another name, of letters, digits, `-` and `_`"));
-        }
-        let has = |key: &str| server.get(key).is_some_and(serde_json::Value::is_string);
-        if has("command") == has("url") {
-            return Err(format!("`mcp_servers.{name}` needs either a `command` or a `url`"));
-        }
-    }
-    Ok(())
-}

@@ -13,6 +13,7 @@ pub mod codex;
 pub mod completion;
 pub mod contract;
 pub mod lines;
+pub mod mcp_server;
 pub mod meter;
 pub mod patch_proposal;
 pub mod peer;

@@ -1,12 +1,14 @@
-//! The reference of everything that has a name: settings, events, outcomes, exit codes, capabilities, errors. Made of
+//! The reference of everything that has a name: settings, events, outcomes, exit codes, capabilities, runtimes, errors. Made of
 //! the code itself, so that it cannot say something else; `cargo xtask docs` writes it to `docs/reference.md`.
 
 use serde_json::Value;
 use windlass_core::event;
-use windlass_core::runtime::{Capability, RunMode, capability_schema};
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema};
 use windlass_host::config::{Key, Kind};
 
+use super::runtimes::abilities;
 use crate::exit;
+use crate::runtimes::RUNTIMES;
 use crate::settings::{KEYS, variable};
 
 /// The whole reference, as Markdown.
@@ -52,6 +54,38 @@ pub(super) fn text() -> String {
     text.push_str("\n## Limits\n\n| limit | meaning |\n|---|---|\n");
     text.push_str(&words(defined("Limit"), "is"));
     text.push_str(&capabilities());
+    text.push_str(&runtimes());
+    text
+}
+
+/// Who can do what, and how each can be held: one column a runtime, by what the adapters say of themselves.
+fn runtimes() -> String {
+    let all: Vec<_> = RUNTIMES.iter().map(|known| (known.name, abilities(known.kind))).collect();
+    let names: Vec<String> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let head = |first: &str| format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    let row = |first: &str, has: &dyn Fn(&(Capabilities, Features)) -> bool| {
+        let marks: Vec<&str> = all.iter().map(|(_, can)| if has(can) { "yes" } else { "" }).collect();
+        format!("| {first} | {} |\n", marks.join(" | "))
+    };
+    let mut text = String::from(
+        "\n## Runtimes\n\nWhat each can do, as it is without options: fewer tools are fewer capabilities. `opencode` stands for \
+         agents that speak ACP; of one that nobody knows (`acp:COMMAND`) it is not claimed that it asks before each call. `sandbox` \
+         means that all of it runs in one; of ours the commands do.\n\n",
+    );
+    text.push_str(&head("capability"));
+    for one in Capability::ALL {
+        text.push_str(&row(&format!("`{}`", one.word()), &|(can, _)| can.has(one)));
+    }
+    text.push_str("\nWhat work each can do:\n\n");
+    text.push_str(&head("work"));
+    for work in Work::ALL {
+        text.push_str(&row(work.word(), &|(can, _)| can.require("", work).is_ok()));
+    }
+    text.push_str("\nHow each can be held and steered, through us:\n\n");
+    text.push_str(&head("feature"));
+    for one in Feature::ALL {
+        text.push_str(&row(&format!("`{}`: {}", one.word(), one.doc()), &|(_, held)| held.has(one)));
+    }
     text
 }
 

@@ -75,16 +75,7 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
     match kind {
         Kind::Native => (
             Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
-            Features::of([
-                Feature::ToolApproval,
-                Feature::HostTools,
-                Feature::Resume,
-                Feature::Fork,
-                Feature::Cancel,
-                Feature::Steering,
-                Feature::ReportsTokens,
-                Feature::ModelChoice,
-            ]),
+            Features::of(NativeRuntime::FEATURES.iter().copied()),
         ),
         Kind::Completion => (Capabilities::of(windlass_runtimes::completion::CAPABILITIES), Features::NONE),
         Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),

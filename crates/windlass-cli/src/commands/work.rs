@@ -20,7 +20,7 @@ use windlass_host::isolated::Card;
 use windlass_host::session_log::SessionLog;
 
 use super::{answer, block_on, kept};
-use crate::args::{AgentArgs, ChatArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs};
+use crate::args::{AgentArgs, ChatArgs, ContractArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::how::{How, over};
@@ -67,13 +67,16 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&args.agent, &args.limits)?;
     let which = if args.go_on { Which::Newest } else { Which::New };
+    // Who talks also asks: an answer is enough, whoever works on a copy because they must.
+    let allow_no_changes = args.contract.allow_no_changes || ready.needs_copy();
+    let contract = ContractArgs { allow_no_changes, ..args.contract.clone() };
     let opening = Opening {
         agent: &args.agent,
         limits: &args.limits,
         output: &args.output,
         which,
         isolation: isolation(args.isolated || ready.needs_copy()),
-        contract: &args.contract,
+        contract: &contract,
         kept: None,
         only_land: false,
         room: None,

@@ -159,7 +159,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.mcp_servers",
         kind: Kind::Text,
-        doc: "MCP servers that it is to use, as JSON. They run where it runs.",
+        doc: "MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where it runs.",
     },
     Key { name: "runtimes.*.effort", kind: Kind::Text, doc: "claude-code, codex: how hard the model thinks." },
     Key { name: "runtimes.*.thinking_tokens", kind: Kind::Integer, doc: "claude-code: tokens to think with." },

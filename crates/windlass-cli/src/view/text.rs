@@ -129,7 +129,10 @@ impl TextView {
             EventKind::ValidationStarted { validator } => {
                 self.progress.doing = format!("checking: {}", first_line(validator, 80));
             }
-            EventKind::RunFinished { outcome, files, totals, ms, limits, transaction, .. } => {
+            EventKind::RunFinished { outcome, files, totals, ms, limits, transaction, output, .. } => {
+                if let Some(output) = output {
+                    self.answered(output);
+                }
                 let kept = transaction.as_deref();
                 self.run_finished(outcome, files, totals, Duration::from_millis(*ms), kept);
                 let reached = matches!(
@@ -199,6 +202,18 @@ impl TextView {
         self.finish_line();
         if !text.trim().is_empty() {
             text.clone_into(&mut self.answer);
+        }
+    }
+
+    /// An answer in a schema. Agents that have a call for it do not say it in words.
+    fn answered(&mut self, output: &serde_json::Value) {
+        if serde_json::from_str::<serde_json::Value>(&self.answer).is_ok_and(|said| said == *output) {
+            return;
+        }
+        self.hush();
+        self.answer = output.to_string();
+        if self.streaming {
+            out(&format!("{}\n", plain(&self.answer)));
         }
     }
 

@@ -54,7 +54,7 @@ impl Making<'_> {
         let (kind, model) = match works.plan {
             RuntimePlan::Foreign(plan) => {
                 let runtime = self.foreign(plan, works.schema)?;
-                return Ok(Chosen { runtime, mode: works.mode, fell: None });
+                return chosen_foreign(runtime, works);
             }
             RuntimePlan::Ours(kind, model) => (*kind, model),
         };
@@ -140,6 +140,11 @@ impl Making<'_> {
             }
             upstreams.push(Arc::new(WireProvider::new(*vendor, options).map_err(setup_failure)?));
         }
+        if let (Some(model), Some(provider)) = (&plan.model, upstreams.first())
+            && super::price(self.settings, model).is_none()
+        {
+            check_price(self.settings, provider.as_ref(), model)?;
+        }
         let prices = prices(self.settings);
         let price_of = move |model: &str| prices.get(model).copied();
         let cost_is_explicit = self.settings.limit("max_budget_usd").flatten().is_some();
@@ -147,6 +152,22 @@ impl Making<'_> {
             Failure::new(crate::exit::FAILED, format!("there is no chance to be had on this machine: {err}"))
         })
     }
+}
+
+/// An agent with tools of its own changes files itself: it proposes no patch, so that an answer is all that is less.
+fn chosen_foreign(runtime: Arc<dyn Runtime>, works: &Works<'_>) -> Result<Chosen, Failure> {
+    if works.mode == RunMode::Patch {
+        return Err(Failure::usage(format!("`{}` changes files itself, and proposes no patch", runtime.name()))
+            .hint("use `--runtime patch`, or leave the mode `patch` out"));
+    }
+    let unmet = runtime.capabilities().require(runtime.name(), works.mode.work()).err();
+    let Some(unmet) = unmet.filter(|_| works.fallback) else {
+        // Whoever opens the session says what is missing.
+        return Ok(Chosen { runtime, mode: works.mode, fell: None });
+    };
+    let (from, to) = (works.mode.word().to_owned(), RunMode::Analysis.word().to_owned());
+    let fell = Some(Noted::FailedOver { from, to, reason: format!("missing: {}", unmet.missing) });
+    Ok(Chosen { runtime, mode: RunMode::Analysis, fell })
 }
 
 /// What the settings say of prices, by model.

@@ -66,6 +66,25 @@ impl Feature {
             Self::Modes => "mode_switch",
         }
     }
+
+    /// What it means, for the reference.
+    #[must_use]
+    pub fn doc(self) -> &'static str {
+        match self {
+            Self::ToolApproval => "asks before each call",
+            Self::RewrittenInput => "lets the answer change the call",
+            Self::HostTools => "takes our tools and lets us run them",
+            Self::Resume => "goes on with an earlier conversation of its own",
+            Self::Fork => "makes a branch of one",
+            Self::Cancel => "can be told to stop in words of its protocol",
+            Self::Steering => "can be told something while it works; others hear it after their turn",
+            Self::ReportsTokens => "says how many tokens it used",
+            Self::ReportsCost => "says what that cost",
+            Self::OwnSandbox => "has a kernel sandbox of its own that works inside ours",
+            Self::ModelChoice => "takes the name of a model",
+            Self::Modes => "has modes of its own that can be set",
+        }
+    }
 }
 
 /// A set of them.

@@ -16,12 +16,13 @@ use serde_json::{Value, json};
 use windlass_core::enclosure::Launch;
 use windlass_core::runtime::RuntimeError;
 
-use super::options::{McpServer, McpTransport, Setting, Values};
+use super::options::{Setting, Values};
 use super::rpc::Rpc;
 use super::talk::{Phase, Talk, Waited};
 use super::words::{clean, clip};
 use super::{Acp, Live};
 use crate::agent::{End, ModelAccess, Visit};
+use crate::mcp_server::Reached;
 
 /// How long an agent may take for each step before its first turn.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -192,28 +193,26 @@ fn there_is(what: &[String]) -> String {
 fn servers(acp: &Acp, hello: &InitializeResponse) -> Result<Vec<wire::McpServer>, Failed> {
     let takes = &hello.agent_capabilities.mcp_capabilities;
     let mut servers = Vec::new();
-    for server in &acp.options.mcp_servers {
-        servers.push(match server {
-            McpServer::Stdio { name, command, args, env } => {
-                let env = env.iter().map(|(name, value)| wire::EnvVariable::new(name, value)).collect();
-                wire::McpServer::Stdio(wire::McpServerStdio::new(name, command).args(args.clone()).env(env))
+    for (name, server) in &acp.options.mcp_servers {
+        let reached = match server.reached() {
+            Ok(reached) => reached,
+            Err(why) => return broken(format!("`mcp_servers.{name}` {why}")),
+        };
+        let headers = || server.headers.iter().map(|(name, value)| wire::HttpHeader::new(name, value)).collect();
+        servers.push(match reached {
+            Reached::Program(command) => {
+                let env = server.env.iter().map(|(name, value)| wire::EnvVariable::new(name, value)).collect();
+                wire::McpServer::Stdio(wire::McpServerStdio::new(name, command).args(server.args.clone()).env(env))
             }
-            McpServer::Remote { name, transport, url, headers } => {
-                let headers = headers.iter().map(|(name, value)| wire::HttpHeader::new(name, value)).collect();
-                match transport {
-                    McpTransport::Http if takes.http => {
-                        wire::McpServer::Http(wire::McpServerHttp::new(name, url).headers(headers))
-                    }
-                    McpTransport::Sse if takes.sse => {
-                        wire::McpServer::Sse(wire::McpServerSse::new(name, url).headers(headers))
-                    }
-                    other => {
-                        return broken(format!(
-                            "{} takes no MCP server over {other:?}, so `{name}` cannot be used",
-                            acp.name
-                        ));
-                    }
-                }
+            Reached::Remote { url, sse: false } if takes.http => {
+                wire::McpServer::Http(wire::McpServerHttp::new(name, url).headers(headers()))
+            }
+            Reached::Remote { url, sse: true } if takes.sse => {
+                wire::McpServer::Sse(wire::McpServerSse::new(name, url).headers(headers()))
+            }
+            Reached::Remote { sse, .. } => {
+                let over = if sse { "SSE" } else { "HTTP" };
+                return broken(format!("{} takes no MCP server over {over}, so `{name}` cannot be used", acp.name));
             }
         });
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mcp_server::McpServers;
+
 /// The options of one agent.
 ///
 /// In `args`, `env`, `point_at` and `home_files` these words in braces stand for values that are known when it is
@@ -26,8 +28,8 @@ pub struct AcpOptions {
     pub model: Option<String>,
     /// The agent's own settings, by their id: a value's id or name, or true and false.
     pub config_options: BTreeMap<String, Setting>,
-    /// MCP servers that it is to use.
-    pub mcp_servers: Vec<McpServer>,
+    /// MCP servers that it is to use, by name, in the form of `.mcp.json`. They run where the agent runs.
+    pub mcp_servers: McpServers,
     /// How it is to sign in, by the method's id. Absent: as its profile has it, or not at all.
     pub auth_method: Option<String>,
     /// Whether it may read and write files through us. Absent: as its profile has it.
@@ -50,48 +52,6 @@ pub enum Setting {
     Switch(bool),
     /// One of several, by its id or its name.
     Choice(String),
-}
-
-/// An MCP server that is passed on to the agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-pub enum McpServer {
-    /// A program, which the agent starts in its own place.
-    Stdio {
-        /// What it is called.
-        name: String,
-        /// The program.
-        command: String,
-        /// Its words.
-        #[serde(default)]
-        args: Vec<String>,
-        /// Its variables.
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-    },
-    /// A server somewhere; the agent must be allowed to reach its host.
-    Remote {
-        /// What it is called.
-        name: String,
-        /// How it speaks.
-        #[serde(rename = "type")]
-        transport: McpTransport,
-        /// Where.
-        url: String,
-        /// What is sent along.
-        #[serde(default)]
-        headers: BTreeMap<String, String>,
-    },
-}
-
-/// How an MCP server speaks that is not a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum McpTransport {
-    /// Streamable HTTP.
-    Http,
-    /// Server-sent events, as it was before that.
-    Sse,
 }
 
 /// Values that stand for words in braces.
@@ -170,13 +130,13 @@ mod tests {
 
     #[test]
     fn an_option_that_is_not_there_is_an_error() {
-        let text = r#"{"command":"x","config_options":{"fast":true,"thought":"high"},"mcp_servers":[
-            {"name":"a","command":"b"},{"name":"c","type":"http","url":"http://d"}]}"#;
+        let text = r#"{"command":"x","config_options":{"fast":true,"thought":"high"},"mcp_servers":{
+            "a":{"command":"b"},"c":{"type":"http","url":"http://d"}}}"#;
         let options: AcpOptions = serde_json::from_str(text).unwrap();
         assert_eq!(options.mcp_servers.len(), 2);
         assert_eq!(serde_json::from_str::<AcpOptions>(&serde_json::to_string(&options).unwrap()).unwrap(), options);
         let err = serde_json::from_str::<AcpOptions>(r#"{"modle":"x"}"#).unwrap_err().to_string();
         assert!(err.contains("unknown field `modle`") && err.contains("`model`"), "{err}");
-        assert!(serde_json::from_str::<AcpOptions>(r#"{"mcp_servers":[{"name":"a","comand":"b"}]}"#).is_err());
+        assert!(serde_json::from_str::<AcpOptions>(r#"{"mcp_servers":{"a":{"comand":"b"}}}"#).is_err());
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn launch(
 fn servers(options: &ClaudeOptions, offers: bool) -> Value {
     let mut servers: Map<String, Value> = Map::new();
     for (name, server) in &options.mcp_servers {
-        servers.insert(name.clone(), server.clone());
+        servers.insert(name.clone(), server.in_full());
     }
     if offers {
         servers.insert(OURS.to_owned(), json!({"type": "sdk", "name": OURS}));

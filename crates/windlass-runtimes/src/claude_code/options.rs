@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::given::{check_args, check_env, check_servers};
+use crate::given::{check_args, check_env};
+use crate::mcp_server::{self, McpServers};
 
 /// The name under which our own tools are offered.
 pub(super) const OURS: &str = "windlass";
@@ -32,7 +32,7 @@ pub struct ClaudeOptions {
     /// but ours; the project's `CLAUDE.md` is read all the same. Hooks in them never run.
     pub setting_sources: Vec<SettingSource>,
     /// MCP servers beside our own tools, by name, in the form of `.mcp.json`. They run where the agent runs.
-    pub mcp_servers: BTreeMap<String, Value>,
+    pub mcp_servers: McpServers,
     /// Words behind its system prompt.
     pub append_system_prompt: Option<String>,
     /// Model calls that it may make on one prompt.
@@ -104,7 +104,7 @@ impl Default for ClaudeOptions {
             allowed_tools: None,
             disallowed_tools: Vec::new(),
             setting_sources: Vec::new(),
-            mcp_servers: BTreeMap::new(),
+            mcp_servers: McpServers::new(),
             append_system_prompt: None,
             max_turns: None,
             args: Vec::new(),
@@ -199,13 +199,13 @@ impl ClaudeOptions {
         }
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
-        check_servers(&self.mcp_servers, OURS)
+        mcp_server::check(&self.mcp_servers, OURS)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

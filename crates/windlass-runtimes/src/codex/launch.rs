@@ -57,7 +57,8 @@ pub(super) fn thread(options: &CodexOptions, visit: &Visit<'_>, resume: Option<&
     });
     let mut config: Map<String, Value> = options.config.clone().into_iter().collect();
     if !options.mcp_servers.is_empty() {
-        config.insert("mcp_servers".to_owned(), json!(options.mcp_servers));
+        let servers = options.mcp_servers.iter().map(|(name, server)| (name.clone(), server.for_codex()));
+        config.insert("mcp_servers".to_owned(), Value::Object(servers.collect()));
     }
     if !config.is_empty() {
         params["config"] = Value::Object(config);

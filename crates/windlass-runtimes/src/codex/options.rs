@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::given::{check_args, check_env, check_servers};
+use crate::given::{check_args, check_env};
+use crate::mcp_server::{self, McpServer, McpServers, Reached};
 
 /// The variable with the key that is shown to our endpoint, and the provider that it belongs to.
 pub(super) const KEY: &str = "WINDLASS_MODEL_KEY";
@@ -22,8 +23,8 @@ pub struct CodexOptions {
     pub model: Option<String>,
     /// How much effort the model makes, in the model's own words (`low`, `medium`, `high`, …).
     pub effort: Option<String>,
-    /// MCP servers beside our own tools, by name, in the form of its `config.toml`. They run where the agent runs.
-    pub mcp_servers: BTreeMap<String, Value>,
+    /// MCP servers beside our own tools, by name, in the form of `.mcp.json`. They run where the agent runs.
+    pub mcp_servers: McpServers,
     /// Words for the model beside its own instructions.
     pub developer_instructions: Option<String>,
     /// Further settings, in the form of its `config.toml`.
@@ -40,7 +41,7 @@ impl Default for CodexOptions {
             program: "codex".to_owned(),
             model: None,
             effort: None,
-            mcp_servers: BTreeMap::new(),
+            mcp_servers: McpServers::new(),
             developer_instructions: None,
             config: BTreeMap::new(),
             args: Vec::new(),
@@ -114,7 +115,11 @@ impl CodexOptions {
         }
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
-        check_servers(&self.mcp_servers, PROVIDER)
+        let sse = |server: &McpServer| matches!(server.reached(), Ok(Reached::Remote { sse: true, .. }));
+        if let Some((name, _)) = self.mcp_servers.iter().find(|(_, server)| sse(server)) {
+            return Err(format!("`mcp_servers.{name}` is of `type` `sse`, which Codex does not speak; use `http`"));
+        }
+        mcp_server::check(&self.mcp_servers, PROVIDER)
     }
 }
 
@@ -144,5 +149,6 @@ mod tests {
         check(json!({"args": ["--yolo"]}), "may not have `--yolo`");
         check(json!({"env": {"CODEX_HOME": "/home/me"}}), "may not set `CODEX_HOME`");
         check(json!({"mcp_servers": {"a b": {"command": "x"}}}), "use another name");
+        check(json!({"mcp_servers": {"a": {"type": "sse", "url": "http://x"}}}), "does not speak");
     }
 }

@@ -8,8 +8,9 @@ use windlass_core::event::EventKind;
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::runtime::Stop;
 use windlass_core::workspace::ProcessEnd;
-use windlass_runtimes::acp::options::{AcpOptions, McpServer, McpTransport, Setting};
+use windlass_runtimes::acp::options::{AcpOptions, Setting};
 use windlass_runtimes::acp::profiles::Profile;
+use windlass_runtimes::mcp_server::McpServer;
 
 use crate::stage::{Agent, Stage};
 
@@ -287,13 +288,9 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         .await;
     let auth = AcpOptions { auth_method: Some("sso".into()), ..own() };
     check_refused(auth, hello(), session(), "no way `sso` to sign in; there is `key`").await;
-    let remote = McpServer::Remote {
-        name: "docs".into(),
-        transport: McpTransport::Http,
-        url: "http://127.0.0.1:1".into(),
-        headers: BTreeMap::new(),
-    };
-    check_refused(AcpOptions { mcp_servers: vec![remote], ..own() }, hello(), session(), "`docs` cannot be used").await;
+    let remote = McpServer { url: Some("http://127.0.0.1:1".into()), ..McpServer::default() };
+    let servers = BTreeMap::from([("docs".into(), remote)]);
+    check_refused(AcpOptions { mcp_servers: servers, ..own() }, hello(), session(), "`docs` cannot be used").await;
     let newer = json!({ "protocolVersion": 2 });
     check_refused(own(), newer, session(), "speaks version 2 of the protocol; 1 is spoken here").await;
     check_refused(own(), json!("what?"), session(), "answered `initialize` with what is not the protocol's").await;
@@ -304,13 +301,13 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
 
 #[tokio::test(start_paused = true)]
 async fn mcp_servers_are_passed_on() {
-    let server = McpServer::Stdio {
-        name: "docs".into(),
-        command: "/bin/docs".into(),
+    let server = McpServer {
+        command: Some("/bin/docs".into()),
         args: vec!["-v".into()],
         env: BTreeMap::from([("A".into(), "1".into())]),
+        ..McpServer::default()
     };
-    let options = AcpOptions { mcp_servers: vec![server], ..AcpOptions::default() };
+    let options = AcpOptions { mcp_servers: BTreeMap::from([("docs".into(), server)]), ..AcpOptions::default() };
     let (stop, asked, _) = begin(with(options), hello(), session()).await;
     assert_eq!(stop, "Done");
     let passed = r#"[{"name":"docs","command":"/bin/docs","args":["-v"],"env":[{"name":"A","value":"1"}]}]"#;

@@ -15,7 +15,11 @@ const SHOWN: usize = 200;
 
 /// What an event means to whoever audits; `None` when nobody decided or did anything.
 pub(super) fn row(event: &Event) -> Option<Value> {
-    let (who, did, more) = told(&event.kind)?;
+    let (mut who, did, more) = told(&event.kind)?;
+    if matches!(event.kind, EventKind::Discarded { .. }) && event.run.is_some() {
+        // A copy that held nothing when the run stopped to ask; what a person throws away is of no run any more.
+        who = "engine";
+    }
     let mut row = json!({
         "at": event.at, "session": event.session, "seq": event.order.seq(), "run": event.run, "who": who, "did": did,
     });

@@ -1,0 +1,189 @@
+//! What the settings say of an agent that is not ours: some of it is for whoever starts it, the rest is for its adapter,
+//! which refuses what it cannot honour. What would be passed over is an error here.
+
+use serde_json::{Map, Value as Json};
+use windlass_host::config::{Value, nearest};
+
+use super::{ANY_ACP, Kind, Known, RUNTIMES};
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// The settings of one agent.
+pub(super) struct Given {
+    /// Its program.
+    pub(super) command: Option<String>,
+    /// How it signs in.
+    pub(super) auth: Option<String>,
+    /// How it is known what it spends.
+    pub(super) metering: Option<String>,
+    /// Its credential file.
+    pub(super) login_file: Option<String>,
+    /// Everything else, for its adapter.
+    pub(super) options: Map<String, Json>,
+}
+
+impl Given {
+    pub(super) fn read(name: &str, settings: &Settings) -> Result<Self, Failure> {
+        let prefix = format!("runtimes.{name}.");
+        let mut all = Map::new();
+        for (key, setting) in settings.layers.iter() {
+            let Some(path) = key.strip_prefix(&prefix) else { continue };
+            let value = json(path, &setting.value)
+                .map_err(|err| Failure::usage(format!("{}: `{key}` is not JSON: {err}", setting.origin)))?;
+            put(&mut all, path, value);
+        }
+        Ok(Self::of(all))
+    }
+
+    fn of(mut options: Map<String, Json>) -> Self {
+        let mut text = |key: &str| options.remove(key).and_then(|value| value.as_str().map(str::to_owned));
+        let (command, auth, metering, login_file) =
+            (text("command"), text("auth"), text("metering"), text("login_file"));
+        Self { command, auth, metering, login_file, options }
+    }
+}
+
+fn json(path: &str, value: &Value) -> Result<Json, serde_json::Error> {
+    Ok(match value {
+        Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)?,
+        // Values of an agent's own settings may be numbers and switches.
+        Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
+            serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
+        }
+        Value::Text(text) => Json::from(text.as_str()),
+        Value::Texts(texts) => Json::from(texts.clone()),
+        Value::Integer(number) => Json::from(*number),
+        Value::Number(number) => Json::from(*number),
+        Value::Boolean(yes) => Json::from(*yes),
+    })
+}
+
+fn put(all: &mut Map<String, Json>, path: &str, value: Json) {
+    match path.split_once('.') {
+        None => drop(all.insert(path.to_owned(), value)),
+        Some((table, name)) => {
+            let table = all.entry(table.to_owned()).or_insert_with(|| Json::Object(Map::new()));
+            if let Json::Object(table) = table {
+                table.insert(name.trim_matches('"').to_owned(), value);
+            }
+        }
+    }
+}
+
+/// Refuses settings of runtimes that have none, or that nobody knows.
+pub(super) fn check_names(settings: &Settings) -> Result<(), Failure> {
+    let with_options = || RUNTIMES.iter().chain([&ANY_ACP]).filter(|known| known.kind != Kind::Native);
+    let known: Vec<&str> = with_options().filter(|known| !known.speaks.is_empty()).map(|known| known.name).collect();
+    for (key, setting) in settings.layers.iter() {
+        let Some(name) = key.strip_prefix("runtimes.").and_then(|rest| rest.split('.').next()) else { continue };
+        if known.contains(&name.trim_matches('"')) {
+            continue;
+        }
+        let failure = Failure::usage(format!("{}: there is no runtime `{name}` that has options", setting.origin));
+        return Err(match nearest(name, known.iter().copied()) {
+            Some(near) => failure.hint(format!("did you mean `runtimes.{near}`?")),
+            None => failure.hint(format!("runtimes with options: {}", known.join(", "))),
+        });
+    }
+    Ok(())
+}
+
+/// Passes on how hard the model is to think, where the agent can be told.
+pub(super) fn tell_thinking(
+    known: &Known,
+    flag: bool,
+    settings: &Settings,
+    options: &mut Map<String, Json>,
+) -> Result<(), Failure> {
+    if let Some(tokens) = settings.layers.integer("thinking_tokens").filter(|_| known.kind == Kind::ClaudeCode) {
+        options.entry("thinking_tokens").or_insert_with(|| Json::from(tokens));
+    }
+    let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
+    match known.kind {
+        Kind::ClaudeCode | Kind::Codex => {
+            options.entry("effort").or_insert_with(|| Json::from(effort));
+            Ok(())
+        }
+        _ if !flag => Ok(()),
+        _ => Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))
+            .hint("leave --reasoning-effort out, or set the agent's own option (`runtimes.acp.config_options`)")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use windlass_core::clock::Clock;
+    use windlass_host::clock::SystemClock;
+    use windlass_host::config::Kind as ValueKind;
+
+    use super::*;
+    use crate::runtimes::{ForeignPlan, MeteringPlan};
+    use crate::settings::KEYS;
+
+    /// A value that a key may have.
+    fn sample(path: &str, kind: ValueKind) -> Value {
+        match kind {
+            ValueKind::Integer => Value::Integer(3),
+            ValueKind::Boolean => Value::Boolean(true),
+            ValueKind::Texts => {
+                Value::Texts(vec![if path == "setting_sources" { "project" } else { "word" }.to_owned()])
+            }
+            ValueKind::Choice(words) => Value::Text(words[0].to_owned()),
+            _ if path == "mcp_servers" => Value::Text(r#"{"docs":{"command":"docs"}}"#.to_owned()),
+            _ => Value::Text("high".to_owned()),
+        }
+    }
+
+    fn takes(known: &'static Known, path: &str, value: &Value) -> Result<(), String> {
+        let mut all = Map::new();
+        put(&mut all, path, json(path, value).unwrap());
+        let plan = ForeignPlan {
+            known,
+            name: known.name.to_owned(),
+            program: PathBuf::from("/bin/agent"),
+            words: Vec::new(),
+            shows: Vec::new(),
+            model: None,
+            upstream: None,
+            metering: MeteringPlan::Wire,
+            login_file: None,
+            hosts: Vec::new(),
+            options: Given::of(all).options,
+        };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        crate::wire::agents::adapter(&plan, &clock).map(drop).map_err(|failure| failure.message())
+    }
+
+    #[test]
+    fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
+        let agents: Vec<&'static Known> =
+            RUNTIMES.iter().filter(|known| known.program.is_some()).chain([&ANY_ACP]).collect();
+        let of_runtimes: Vec<_> = KEYS.iter().filter(|key| key.name.starts_with("runtimes.*.")).collect();
+        assert!(of_runtimes.len() > 20);
+        for key in of_runtimes {
+            let path = key.name.trim_start_matches("runtimes.*.").replace(".*", ".NAME");
+            let value = sample(&path, key.kind);
+            let field = path.split('.').next().unwrap();
+            let mut honoured = Vec::new();
+            for known in &agents {
+                match takes(known, &path, &value) {
+                    Ok(()) => honoured.push(known.name),
+                    Err(why) => assert!(why.contains(&format!("unknown field `{field}`")), "{}: {why}", known.name),
+                }
+            }
+            // The words of a key say whose it is; without such words it is everybody's.
+            let says = match key.doc.split_once(": ").map(|(whose, _)| whose) {
+                Some("claude-code") => vec!["claude-code"],
+                Some("codex") => vec!["codex"],
+                Some("claude-code, codex") => vec!["claude-code", "codex"],
+                Some("ACP") => vec!["opencode", "acp"],
+                _ => vec!["claude-code", "codex", "opencode", "acp"],
+            };
+            assert_eq!(honoured, says, "{}", key.name);
+        }
+    }
+}
