@@ -51,7 +51,7 @@ mod tests {
     fn ratios_are_of_the_least_and_of_the_medians() {
         let sample = |whole: u64| {
             let whole = Duration::from_millis(whole);
-            Sample { whole, steps: whole / 2, cpu: whole * 2, asked: 3 }
+            Sample { whole, steps: whole / 2, cpu: whole * 2, asked: 3, bytes: 9 }
         };
         let pairs = vec![(sample(105), sample(100)), (sample(300), sample(150)), (sample(200), sample(200))];
         let measured = Measured {
