@@ -31,7 +31,8 @@ pub struct Sample {
     pub whole: Duration,
     /// From the first request to the model to the last.
     pub steps: Duration,
-    /// Processor time of the program and all it started, as far as the kernel counts it.
+    /// Processor time that the kernel counts for the program and what it waited for. Through windlass this is windlass
+    /// alone, because nobody outside the sandbox waits for what runs in it.
     pub cpu: Duration,
     /// Requests of the work.
     pub asked: usize,

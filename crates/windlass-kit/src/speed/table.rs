@@ -15,8 +15,11 @@ pub fn table(all: &[Measured]) -> String {
          |---|--:|--:|--:|\n",
     );
     for one in all {
-        let figures: [(&str, Figure); 3] =
-            [("whole run", |sample| sample.whole), ("its steps", |sample| sample.steps), ("CPU", |sample| sample.cpu)];
+        let figures: [(&str, Figure); 3] = [
+            ("whole run", |sample| sample.whole),
+            ("its steps", |sample| sample.steps),
+            ("CPU of windlass alone", |sample| sample.cpu),
+        ];
         for (what, figure) in figures {
             let ours = spread(one.pairs.iter().map(|(ours, _)| figure(ours)));
             let bare = spread(one.pairs.iter().map(|(_, bare)| figure(bare)));
