@@ -21,7 +21,7 @@ use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::tool::Tool;
 use windlass_core::workspace::{Isolation, LandTo};
-use windlass_engine::{Contract, Delivery, OnAsk, Open, RunHandle, RunOptions, Session};
+use windlass_engine::{Contract, Delivery, Noted, OnAsk, Open, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 
@@ -167,6 +167,9 @@ impl Desk {
         };
         let session = wired.engine.open(which, wired.mode).await?;
         if let Some(fell) = wired.fell {
+            if let Noted::FailedOver { from, to, reason } = &fell {
+                say!("warning: working as {to} instead of {from} ({reason})");
+            }
             session.note(fell).await?;
         }
         let vendor = plan.as_ref().and_then(RuntimePlan::vendor);

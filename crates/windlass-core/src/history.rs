@@ -284,8 +284,11 @@ impl History {
                 self.run = None;
                 self.asks.clear();
             }
-            // What was asked there is answered there.
-            EventKind::Forked { .. } => self.asks.clear(),
+            // What was asked there is answered there, and what a foreign agent remembers is at home there.
+            EventKind::Forked { .. } => {
+                self.asks.clear();
+                self.foreign_session = None;
+            }
             EventKind::SessionClosed {} => self.ended = true,
             EventKind::Compacted { compaction } => self.compact(compaction),
             _ => {}

@@ -195,3 +195,13 @@ fn a_value_is_as_long_as_it_is_written() {
     let value = serde_json::json!({ "path": "a\"b\n", "n": [1, 2.5, null, true], "é": {} });
     assert_eq!(json_len(&value), value.to_string().len());
 }
+
+#[test]
+fn a_fork_does_not_go_on_with_what_a_foreign_agent_remembers_elsewhere() {
+    let began = EventKind::IterationStarted { iteration: 1, foreign_session: Some("codex:t1".into()) };
+    let from: SessionId = "other".parse().unwrap_or_else(|err| panic!("{err}"));
+    let mut history = fold(vec![started(), began, ended()]);
+    assert_eq!(history.foreign_session(), Some("codex:t1"));
+    history.apply(&event(4, EventKind::Forked { from, at_seq: 3 }));
+    assert_eq!(history.foreign_session(), None);
+}

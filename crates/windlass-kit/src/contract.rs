@@ -18,6 +18,7 @@ const GONE: Duration = Duration::from_secs(2);
 /// Holds a run against the contract.
 pub(crate) fn check(ran: &Ran, runtime: &Runtime, place: &Place, server: &Server) -> Result<(), String> {
     one_end(&ran.log)?;
+    paired(&ran.log)?;
     same_numbers(ran)?;
     terms(ran, runtime)?;
     keys(ran, place, server)?;
@@ -39,6 +40,23 @@ fn one_end(log: &[Value]) -> Result<(), String> {
     let numbers: Vec<u64> = log.iter().filter_map(|event| event["seq"].as_u64()).collect();
     let gapless = numbers.iter().zip(1..).all(|(seq, expect)| *seq == expect);
     holds(gapless, || format!("the numbers of the log are not without gaps: {numbers:?}"))
+}
+
+/// Every call that was said or begun has one result, and none comes from nowhere.
+fn paired(log: &[Value]) -> Result<(), String> {
+    let ids = |kind: &str, at: &str| -> Vec<&str> {
+        log.iter().filter(|event| event["kind"] == kind).filter_map(|event| event[at]["id"].as_str()).collect()
+    };
+    let parts = log.iter().filter(|event| event["kind"] == "said");
+    let parts = parts.filter_map(|event| event["message"]["parts"].as_array()).flatten();
+    let said: Vec<&str> = parts.filter(|part| part["type"] == "call").filter_map(|part| part["id"].as_str()).collect();
+    let (begun, ended) = (ids("call_started", "call"), ids("call_finished", "result"));
+    for id in said.iter().chain(&begun) {
+        let results = ended.iter().filter(|one| *one == id).count();
+        holds(results == 1, || format!("the call {id} has {results} results"))?;
+    }
+    let nowhere = ended.iter().find(|id| !said.contains(id));
+    holds(nowhere.is_none(), || format!("there is a result of {nowhere:?}, which nobody called"))
 }
 
 /// What was shown is what is in the log.
@@ -159,6 +177,25 @@ mod tests {
             json!({ "seq": 3, "kind": "run_finished", "run": "r" }),
         ];
         assert!(one_end(&log).is_err_and(|why| why.contains("gaps")));
+    }
+
+    #[track_caller]
+    fn check_paired(said: &[&str], begun: &[&str], ended: &[&str], says: &str) {
+        let mut log: Vec<Value> = Vec::new();
+        let parts: Vec<Value> = said.iter().map(|id| json!({"type": "call", "id": id})).collect();
+        log.push(json!({"kind": "said", "message": {"parts": parts}}));
+        log.extend(begun.iter().map(|id| json!({"kind": "call_started", "call": {"id": id}})));
+        log.extend(ended.iter().map(|id| json!({"kind": "call_finished", "result": {"id": id}})));
+        let why = paired(&log).err().unwrap_or_default();
+        assert!(why.contains(says) && why.is_empty() == says.is_empty(), "{why}");
+    }
+
+    #[test]
+    fn every_call_has_one_result() {
+        check_paired(&["a", "b"], &["a"], &["b", "a"], "");
+        check_paired(&["a"], &["a"], &[], "a has 0 results");
+        check_paired(&["a"], &["a"], &["a", "a"], "a has 2 results");
+        check_paired(&["a"], &[], &["a", "b"], "nobody called");
     }
 
     #[test]

@@ -11,7 +11,6 @@ mod opening;
 pub mod options;
 mod permission;
 pub mod profiles;
-mod rpc;
 mod talk;
 mod terminals;
 mod transcript;
@@ -30,12 +29,12 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 use self::desk::Desk;
 use self::options::AcpOptions;
 use self::profiles::{Dialect, GENERIC, Profile, TurnUsage, turn_usage};
-use self::rpc::{Rpc, RpcError};
 use self::talk::{Phase, Serves, Talk, Waited};
 use self::transcript::Transcript;
 use self::words::{clean, clip};
 use crate::agent::{Adapter, Answer, End, ModelAccess, Reported, Visit, told_anew};
 use crate::mcp_server;
+use crate::rpc::{Rpc, RpcError};
 
 /// An agent that speaks the protocol.
 pub struct Acp {

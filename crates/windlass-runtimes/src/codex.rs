@@ -12,7 +12,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::turn::{Ended, Turn};
 use crate::agent::{Adapter, Answer, End, Visit, told_anew};
-use crate::peer::Peer;
+use crate::rpc::Rpc;
 
 pub use self::options::CodexOptions;
 
@@ -38,7 +38,7 @@ impl Codex {
             Err(err) => Err(err),
         };
         match started {
-            Ok(inmate) => Turn::new(&self.options, visit, Peer::new(inmate), resume, say).follow().await,
+            Ok(inmate) => Turn::new(&self.options, visit, Rpc::without_version(inmate), resume, say).follow().await,
             Err(err) => {
                 let end = End::Broken(format!("`{}` could not be started: {err}", self.options.program));
                 Ok(Ended::Answered(Answer { text: String::new(), output: None, end }))

@@ -17,11 +17,11 @@ pub mod mcp_server;
 pub mod meter;
 pub mod patch_proposal;
 pub mod peer;
-pub mod rpc;
 
 mod given;
 mod no_tools;
 mod offered;
+mod rpc;
 mod said;
 mod shown_files;
 mod status;

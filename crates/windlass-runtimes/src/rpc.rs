@@ -1,157 +1,220 @@
-//! JSON-RPC between two that both ask: which of our requests are open, which of theirs, and that each of theirs is answered
-//! exactly once. Values in, values out; who carries them is somebody else's business.
+//! JSON-RPC with a program, one message a line. It is read one message at a time, so that a program that says more than we
+//! take is held up by its own pipe; and one that does not read its answers is not listened to before it does. Nothing here
+//! knows what the messages mean.
 
-use std::collections::HashMap;
+use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use windlass_core::clock::Clock;
+use windlass_core::enclosure::Inmate;
 
-/// The most requests of theirs that are open at a time.
-const MAX_OPEN: usize = 256;
+use crate::peer::Peer;
 
-/// The code of an unknown method.
-pub const METHOD_NOT_FOUND: i32 = -32601;
-/// The code of parameters that do not fit.
-pub const INVALID_PARAMS: i32 = -32602;
-/// The code of anything else.
-pub const SERVER_ERROR: i32 = -32000;
+/// Bytes that wait for the program to read them before it is not listened to any more.
+const MAX_UNREAD: usize = 4 << 20;
+/// Bytes of the id of a request: it is kept until that is answered.
+const MAX_ID: usize = 1 << 10;
 
-/// What a line says.
+/// What JSON-RPC calls an error.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Incoming {
-    /// An answer to a request of ours.
-    Answer {
-        /// What was asked.
-        method: &'static str,
-        /// What came of it: a result, or a sentence and its code.
-        result: Result<Value, (i64, String)>,
-    },
-    /// They ask. It has to be answered once.
-    Request {
-        /// By this id.
-        id: Value,
-        /// What.
-        method: String,
-        /// With what.
-        params: Value,
-    },
-    /// They say something.
-    Notice {
-        /// What.
-        method: String,
-        /// With what.
-        params: Value,
-    },
-    /// None of these, or an answer to nothing, or a request that is open already.
-    Other,
+pub(crate) struct RpcError {
+    /// What to match on.
+    pub code: i64,
+    /// In words.
+    pub message: String,
+    /// Whatever else was said.
+    pub data: Value,
 }
 
-/// One side of a conversation.
-#[derive(Debug, Default)]
-pub struct Rpc {
-    asked: u64,
-    ours: HashMap<u64, &'static str>,
-    theirs: HashMap<String, Value>,
+impl RpcError {
+    /// There is no such method.
+    pub(crate) const NO_METHOD: i64 = -32601;
+    /// What was sent does not fit the method.
+    pub(crate) const BAD_PARAMS: i64 = -32602;
+    /// It was refused, or did not work.
+    pub(crate) const FAILED: i64 = -32603;
+    /// It was called off.
+    pub(crate) const CANCELLED: i64 = -32800;
+    /// What is named is not there.
+    pub(crate) const NOT_FOUND: i64 = -32002;
+
+    /// An error of ours.
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: Value::Null }
+    }
+}
+
+/// One message of the program.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Heard {
+    /// It wants an answer.
+    Request {
+        /// To be given back as it is.
+        id: Value,
+        /// What it wants.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// It says something.
+    Told {
+        /// What about.
+        method: String,
+        /// What.
+        params: Value,
+    },
+    /// It answers.
+    Response {
+        /// Which request of ours; `None` where it names none that we could have made.
+        id: Option<u64>,
+        /// What.
+        result: Result<Value, RpcError>,
+    },
+    /// JSON, but no message.
+    Odd,
+    /// It says nothing more.
+    End,
+}
+
+/// A running program that speaks so.
+pub(crate) struct Rpc {
+    peer: Peer,
+    next_id: u64,
+    /// Every message says which JSON-RPC it is.
+    says_version: bool,
 }
 
 impl Rpc {
-    /// A request of ours, as a line.
-    pub fn ask(&mut self, method: &'static str, params: Value) -> Value {
-        self.asked += 1;
-        self.ours.insert(self.asked, method);
-        json!({ "id": self.asked, "method": method, "params": params })
+    /// Over the pipes of this program.
+    pub(crate) fn new(inmate: Inmate) -> Self {
+        Self { peer: Peer::new(inmate), next_id: 0, says_version: true }
     }
 
-    /// Something we say, as a line.
-    #[must_use]
-    pub fn tell(method: &str) -> Value {
-        json!({ "method": method })
+    /// The same for a program that leaves the version out of its messages.
+    pub(crate) fn without_version(inmate: Inmate) -> Self {
+        Self { says_version: false, ..Self::new(inmate) }
     }
 
-    /// Reads a line. A request over the bound is not taken: it comes back with its answer.
-    pub fn read(&mut self, line: Value) -> Result<Incoming, Value> {
-        let Value::Object(mut line) = line else { return Ok(Incoming::Other) };
-        let id = line.remove("id").filter(|id| !id.is_null());
-        let params = line.remove("params").unwrap_or(Value::Null);
-        Ok(match (line.remove("method"), id) {
-            (Some(Value::String(method)), None) => Incoming::Notice { method, params },
-            (Some(Value::String(method)), Some(id)) => {
-                if self.theirs.len() >= MAX_OPEN {
-                    return Err(failure(&id, SERVER_ERROR, "too many requests are open"));
-                }
-                if self.theirs.insert(id.to_string(), id.clone()).is_some() {
-                    return Ok(Incoming::Other);
-                }
-                Incoming::Request { id, method, params }
+    fn send(&mut self, mut message: Value) {
+        if let Value::Object(fields) = &mut message
+            && self.says_version
+        {
+            fields.shift_insert(0, "jsonrpc".to_owned(), "2.0".into());
+        }
+        self.peer.send(&message);
+    }
+
+    /// Lines that were passed over: too long, or no JSON.
+    pub(crate) fn passed_over(&self) -> u64 {
+        self.peer.unread()
+    }
+
+    /// Puts a request of ours on its way; its id.
+    pub(crate) fn request(&mut self, method: &str, params: &impl serde::Serialize) -> u64 {
+        self.next_id += 1;
+        let id = self.next_id;
+        self.send(json!({ "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// Puts something that needs no answer on its way.
+    pub(crate) fn tell(&mut self, method: &str, params: &impl serde::Serialize) {
+        self.send(json!({ "method": method, "params": params }));
+    }
+
+    /// Puts an answer on its way.
+    pub(crate) fn answer(&mut self, id: &Value, result: &Result<Value, RpcError>) {
+        self.send(match result {
+            Ok(value) => json!({ "id": id, "result": value }),
+            Err(RpcError { code, message, data: Value::Null }) => {
+                json!({ "id": id, "error": { "code": code, "message": message } })
             }
-            (None, Some(id)) => self.answered(&id, &mut line),
-            _ => Incoming::Other,
-        })
-    }
-
-    fn answered(&mut self, id: &Value, line: &mut Map<String, Value>) -> Incoming {
-        let Some(method) = id.as_u64().and_then(|id| self.ours.remove(&id)) else { return Incoming::Other };
-        let result = match line.remove("error") {
-            Some(error) => {
-                let text = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why");
-                Err((error.get("code").and_then(Value::as_i64).unwrap_or_default(), text.to_owned()))
+            Err(RpcError { code, message, data }) => {
+                json!({ "id": id, "error": { "code": code, "message": message, "data": data } })
             }
-            None => Ok(line.remove("result").unwrap_or(Value::Null)),
-        };
-        Incoming::Answer { method, result }
+        });
     }
 
-    /// Our answer to a request, as a line; `None` when it has one.
-    pub fn answer(&mut self, id: &Value, result: Value) -> Option<Value> {
-        self.theirs.remove(&id.to_string())?;
-        Some(json!({ "id": id, "result": result }))
+    /// The next message; writes what is to be written meanwhile. With `listen` off it only writes, and never ends. May
+    /// be dropped while it waits: nothing is lost.
+    pub(crate) async fn hear(&mut self, listen: bool) -> Heard {
+        while !listen || self.peer.waiting() >= MAX_UNREAD {
+            self.peer.write_on().await;
+        }
+        match self.peer.next().await {
+            Ok(Some(value)) => understood(value),
+            Ok(None) | Err(_) => Heard::End,
+        }
     }
 
-    /// Our refusal of a request, as a line; `None` when it has its answer.
-    pub fn refuse(&mut self, id: &Value, code: i32, why: &str) -> Option<Value> {
-        self.theirs.remove(&id.to_string())?;
-        Some(failure(id, code, why))
+    /// Tells the program that nothing more comes, and waits for its end for so long.
+    pub(crate) async fn end(&mut self, clock: &dyn Clock, grace: Duration) {
+        self.peer.end(clock, grace).await;
     }
 
-    /// They do not wait for this answer any more.
-    pub fn withdrawn(&mut self, id: &Value) {
-        self.theirs.remove(&id.to_string());
+    /// How the program ended, in words, with what it complained about last. It has so long for it.
+    pub(crate) async fn obituary(&mut self, clock: &dyn Clock, grace: Duration) -> String {
+        self.peer.ended_in_words(clock, grace).await
     }
 }
 
-fn failure(id: &Value, code: i32, why: &str) -> Value {
-    json!({ "id": id, "error": { "code": code, "message": why } })
+fn understood(value: Value) -> Heard {
+    let Value::Object(mut fields) = value else { return Heard::Odd };
+    let id = fields.shift_remove("id");
+    if let Some(Value::String(method)) = fields.shift_remove("method") {
+        let params = fields.shift_remove("params").unwrap_or_default();
+        return match id {
+            // An id that is null is as good as none: nobody waits for its answer.
+            None | Some(Value::Null) => Heard::Told { method, params },
+            Some(Value::String(id)) if id.len() > MAX_ID => Heard::Odd,
+            Some(id @ (Value::Number(_) | Value::String(_))) => Heard::Request { id, method, params },
+            Some(_) => Heard::Odd,
+        };
+    }
+    let id = id.and_then(|id| id.as_u64());
+    if let Some(error) = fields.shift_remove("error") {
+        let code = error["code"].as_i64().unwrap_or_default();
+        let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
+        return Heard::Response { id, result: Err(RpcError { code, message, data: error["data"].clone() }) };
+    }
+    match fields.shift_remove("result") {
+        Some(result) => Heard::Response { id, result: Ok(result) },
+        None => Heard::Odd,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn both_sides_may_use_the_same_ids_and_each_is_answered_once() {
-        let mut rpc = Rpc::default();
-        assert_eq!(rpc.ask("start", json!({})), json!({"id": 1, "method": "start", "params": {}}));
-        let asked = rpc.read(json!({"id": 1, "method": "may I", "params": {"x": 1}}));
-        assert!(matches!(asked, Ok(Incoming::Request { .. })), "{asked:?}");
-        // The same again is not asked twice.
-        assert_eq!(rpc.read(json!({"id": 1, "method": "may I"})), Ok(Incoming::Other));
-        assert_eq!(rpc.answer(&json!(1), json!("yes")), Some(json!({"id": 1, "result": "yes"})));
-        assert_eq!(rpc.answer(&json!(1), json!("yes")), None);
-        assert_eq!(rpc.refuse(&json!(1), METHOD_NOT_FOUND, "no"), None);
-        let done = rpc.read(json!({"id": 1, "error": {"code": -7, "message": "broken"}}));
-        assert_eq!(done, Ok(Incoming::Answer { method: "start", result: Err((-7, "broken".to_owned())) }));
-        assert_eq!(rpc.read(json!({"id": 1, "result": {}})), Ok(Incoming::Other));
-        assert_eq!(rpc.read(json!([])), Ok(Incoming::Other));
-        let told = rpc.read(json!({"method": "news", "params": 1}));
-        assert_eq!(told, Ok(Incoming::Notice { method: "news".to_owned(), params: json!(1) }));
+    #[track_caller]
+    fn check(line: Value, expect: &str) {
+        let text = match understood(line) {
+            Heard::Request { id, method, params } => format!("{id} wants {method} {params}"),
+            Heard::Told { method, params } => format!("told {method} {params}"),
+            Heard::Response { id, result: Ok(value) } => format!("{id:?} is {value}"),
+            Heard::Response { id, result: Err(err) } => {
+                format!("{id:?} failed: {} {} {}", err.code, err.message, err.data)
+            }
+            Heard::Odd => "odd".to_owned(),
+            Heard::End => "end".to_owned(),
+        };
+        assert_eq!(text, expect);
     }
 
     #[test]
-    fn what_is_over_the_bound_is_refused_at_once() {
-        let mut rpc = Rpc::default();
-        for id in 0..MAX_OPEN {
-            assert!(rpc.read(json!({"id": id, "method": "m"})).is_ok());
-        }
-        let over = rpc.read(json!({"id": "more", "method": "m"}));
-        assert!(over.is_err_and(|line| line["id"] == "more" && line["error"]["code"] == SERVER_ERROR));
+    fn messages_are_told_apart() {
+        check(json!({"id": 1, "method": "may I", "params": {"x": 1}}), r#"1 wants may I {"x":1}"#);
+        check(json!({"id": "a", "method": "may I"}), r#""a" wants may I null"#);
+        check(json!({"id": null, "method": "news", "params": 1}), "told news 1");
+        check(json!({"method": "news"}), "told news null");
+        check(json!({"id": 1, "result": {}}), "Some(1) is {}");
+        check(json!({"id": "x", "result": {}}), "None is {}");
+        check(json!({"id": 1, "error": {"code": -7, "message": "no", "data": 1}}), "Some(1) failed: -7 no 1");
+        check(json!({"id": 1, "error": 3}), "Some(1) failed: 0 no reason given null");
+        check(json!({"id": 1}), "odd");
+        check(json!({"id": [1], "method": "m"}), "odd");
+        check(json!({"id": "x".repeat(MAX_ID + 1), "method": "m"}), "odd");
+        check(json!([]), "odd");
     }
 }

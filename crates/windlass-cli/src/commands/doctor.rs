@@ -8,9 +8,10 @@ use windlass_host::config::Places;
 use windlass_host::secret::Credentials;
 use windlass_providers::VENDORS;
 
-use super::models;
+use super::{models, runtimes};
 use crate::args::DoctorArgs;
 use crate::failure::Failure;
+use crate::runtimes::RUNTIMES;
 use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
 use crate::{exit, plan};
@@ -81,6 +82,9 @@ fn examine() -> Vec<Finding> {
         Ok(credentials) => {
             for vendor in VENDORS {
                 add(vendor.id, false, models::state(vendor, &settings, &credentials));
+            }
+            for known in RUNTIMES.iter().filter(|known| known.program.is_some()) {
+                add(known.name, false, runtimes::state(known, &settings, &credentials));
             }
         }
         Err(err) => add("credentials", true, Err(err.to_string())),

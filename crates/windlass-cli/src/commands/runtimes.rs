@@ -8,6 +8,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Work};
 use windlass_core::workspace::Files;
 use windlass_engine::NativeRuntime;
 use windlass_host::clock::SystemClock;
+use windlass_host::secret::Credentials;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
 use windlass_runtimes::acp::profiles::{Dialect, Profile};
@@ -64,6 +65,19 @@ fn found(known: &Known, settings: &Settings) -> Result<String, String> {
     let path = find_program(wanted).ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
     let tested = known.tested.map(|version| format!(" (tested with {version})")).unwrap_or_default();
     Ok(format!("{}{tested}", path.display()))
+}
+
+/// Whether an agent can work here: its program, and a key for its model.
+pub(super) fn state(known: &Known, settings: &Settings, credentials: &Credentials) -> Result<String, String> {
+    let path = found(known, settings).map_err(|why| format!("{why}: {}", known.install))?;
+    let vendors: Vec<_> = known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).collect();
+    match vendors.iter().find(|vendor| crate::wire::key(settings, vendor, credentials).is_some()) {
+        Some(vendor) => Ok(format!("{path}; asks {} with your key, which it never sees", vendor.id)),
+        None => {
+            let keys: Vec<&str> = vendors.iter().filter_map(|vendor| vendor.key_env).collect();
+            Err(format!("{path} is here; no key for its model: export {}=…, or `--auth login`", keys.join("=… or ")))
+        }
+    }
 }
 
 /// What a runtime can do, and how it can be held.

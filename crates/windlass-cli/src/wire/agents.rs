@@ -180,7 +180,8 @@ fn prices(settings: &Settings) -> HashMap<String, Price> {
 /// The form of our loop that a kind of work needs.
 fn form(kind: Kind, mode: RunMode) -> Kind {
     match (kind, mode) {
-        (Kind::Native, RunMode::Patch) => Kind::Patch,
+        (Kind::Native | Kind::Completion, RunMode::Patch) => Kind::Patch,
+        (Kind::Patch, RunMode::Analysis) => Kind::Completion,
         (kind, _) => kind,
     }
 }

@@ -35,6 +35,7 @@ fn the_commands_that_only_look_work_in_an_empty_home() {
         (&["config", "path"], "config.toml"),
         (&["completion", "bash"], "windlass"),
         (&["doctor"], "kernel sandbox"),
+        (&["doctor"], "claude-code"),
         (&["doctor", "--json"], "\"findings\""),
         (&["sessions", "list"], ""),
     ] {

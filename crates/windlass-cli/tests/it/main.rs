@@ -21,6 +21,7 @@ mod policy;
 mod profiles;
 mod programs;
 mod reports;
+mod runtimes;
 mod safe;
 mod sandbox;
 mod secrets;

@@ -13,10 +13,10 @@ use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
 use windlass_core::workspace::{FileError, FileErrorKind, Files};
 
 use super::call::Told;
-use super::rpc::RpcError;
 use super::terminals::Terminals;
 use super::words::clip;
 use crate::agent::Visit;
+use crate::rpc::RpcError;
 
 /// The longest file that is read for the agent. Written as JSON it may be six times as long.
 const MAX_READ: u64 = 4 << 20;

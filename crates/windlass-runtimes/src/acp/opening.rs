@@ -17,12 +17,12 @@ use windlass_core::enclosure::Launch;
 use windlass_core::runtime::RuntimeError;
 
 use super::options::{Setting, Values};
-use super::rpc::Rpc;
 use super::talk::{Phase, Talk, Waited};
 use super::words::{clean, clip};
 use super::{Acp, Live};
 use crate::agent::{End, ModelAccess, Visit};
 use crate::mcp_server::Reached;
+use crate::rpc::Rpc;
 
 /// How long an agent may take for each step before its first turn.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -17,10 +17,10 @@ use windlass_core::tool::Admitted;
 use super::Live;
 use super::desk::{self, Grant, Reply, fits};
 use super::permission;
-use super::rpc::{Heard, Rpc, RpcError};
 use super::terminals;
 use super::words::clip;
 use crate::agent::{CANCEL_GRACE, End, Visit};
+use crate::rpc::{Heard, Rpc, RpcError};
 
 /// Requests of the agent that are under way at a time.
 const MAX_WORK: usize = 32;

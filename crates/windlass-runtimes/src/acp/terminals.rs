@@ -14,9 +14,9 @@ use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
 use super::desk::{Desk, Reply, fits, inside, judge, report};
-use super::rpc::RpcError;
 use super::words::{clip, quoted, shell_line};
 use crate::agent::Visit;
+use crate::rpc::RpcError;
 
 /// Terminals that are open at a time.
 const MAX_OPEN: usize = 16;

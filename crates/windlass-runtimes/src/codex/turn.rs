@@ -22,8 +22,7 @@ use super::launch;
 use super::options::CodexOptions;
 use crate::agent::{Answer, CANCEL_GRACE, End, Reported, Visit};
 use crate::offered::is_offered;
-use crate::peer::Peer;
-use crate::rpc::{Incoming, Rpc};
+use crate::rpc::{Heard, Rpc, RpcError};
 use crate::said::Said;
 
 /// Calls and warnings of one turn.
@@ -57,8 +56,9 @@ enum Done {
 pub(super) struct Turn<'v> {
     options: &'v CodexOptions,
     visit: &'v Visit<'v>,
-    peer: Peer,
     rpc: Rpc,
+    /// Our requests that have no answer.
+    asked: HashMap<u64, &'static str>,
     resume: Option<String>,
     say: String,
     thread: Option<String>,
@@ -85,15 +85,15 @@ impl<'v> Turn<'v> {
     pub(super) fn new(
         options: &'v CodexOptions,
         visit: &'v Visit<'v>,
-        peer: Peer,
+        rpc: Rpc,
         resume: Option<String>,
         say: String,
     ) -> Self {
         Self {
             options,
             visit,
-            peer,
-            rpc: Rpc::default(),
+            rpc,
+            asked: HashMap::new(),
             resume,
             say,
             thread: None,
@@ -128,11 +128,11 @@ impl<'v> Turn<'v> {
                 }
                 () = &mut grace => break None,
                 Some(done) = self.waiting.next() => self.answer_done(done?),
-                line = self.peer.next() => match line {
-                    Ok(Some(line)) => if let Some(ended) = self.heard(line).await? {
+                heard = self.rpc.hear(true) => match heard {
+                    Heard::End => break None,
+                    heard => if let Some(ended) = self.heard(heard).await? {
                         break Some(ended);
                     },
-                    Ok(None) | Err(_) => break None,
                 },
             }
         };
@@ -141,12 +141,12 @@ impl<'v> Turn<'v> {
             Some(ended) => {
                 // It writes down what it remembers before it exits.
                 let grace = if self.cancelled { CANCEL_GRACE / 4 } else { CANCEL_GRACE * 4 };
-                self.peer.end(visit.clock, grace).await;
+                self.rpc.end(visit.clock, grace).await;
                 ended
             }
             None if self.cancelled => self.answered(End::Cancelled),
             None => {
-                let how = self.peer.ended_in_words(visit.clock, CANCEL_GRACE * 4).await;
+                let how = self.rpc.obituary(visit.clock, CANCEL_GRACE * 4).await;
                 self.answered(End::Broken(format!("it ended without an answer, {how}")))
             }
         };
@@ -157,18 +157,24 @@ impl<'v> Turn<'v> {
     fn hello(&mut self) {
         let client = json!({ "name": "windlass", "title": "Windlass", "version": env!("CARGO_PKG_VERSION") });
         let params = json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } });
-        let line = self.rpc.ask("initialize", params);
-        self.peer.send(&line);
+        self.ask("initialize", &params);
     }
 
-    /// One line of the program; how the turn ended, when that was the last.
-    async fn heard(&mut self, line: Value) -> Result<Option<Ended>, RuntimeError> {
-        match self.rpc.read(line) {
-            Err(refused) => self.peer.send(&refused),
-            Ok(Incoming::Answer { method, result }) => return self.said_back(method, result).await,
-            Ok(Incoming::Request { id, method, params }) => self.request(id, &method, &params).await?,
-            Ok(Incoming::Notice { method, params }) => return self.notice(&method, &params).await,
-            Ok(Incoming::Other) => self.unknown += 1,
+    fn ask(&mut self, method: &'static str, params: &Value) {
+        let id = self.rpc.request(method, params);
+        self.asked.insert(id, method);
+    }
+
+    /// One message of the program; how the turn ended, when that was the last.
+    async fn heard(&mut self, heard: Heard) -> Result<Option<Ended>, RuntimeError> {
+        match heard {
+            Heard::Response { id, result } => match id.and_then(|id| self.asked.remove(&id)) {
+                Some(method) => return self.said_back(method, result).await,
+                None => self.unknown += 1,
+            },
+            Heard::Request { id, method, params } => self.request(id, &method, &params).await?,
+            Heard::Told { method, params } => return self.notice(&method, &params).await,
+            Heard::Odd | Heard::End => self.unknown += 1,
         }
         if let Some(why) = self.said.too_much() {
             let end = End::Broken(why);
@@ -181,15 +187,17 @@ impl<'v> Turn<'v> {
     async fn said_back(
         &mut self,
         method: &'static str,
-        result: Result<Value, (i64, String)>,
+        result: Result<Value, RpcError>,
     ) -> Result<Option<Ended>, RuntimeError> {
         let result = match result {
             Ok(result) => result,
-            Err((_, why)) if method == "thread/resume" && (why.contains("no rollout") || why.contains("not found")) => {
+            Err(RpcError { message, .. })
+                if method == "thread/resume" && (message.contains("no rollout") || message.contains("not found")) =>
+            {
                 return Ok(Some(Ended::Forgotten));
             }
             Err(_) if method == "turn/interrupt" => return Ok(None),
-            Err((code, why)) => {
+            Err(RpcError { code, message: why, .. }) => {
                 let end = End::Broken(format!("it refused `{method}`: {why} ({code})"));
                 return Ok(Some(self.answered(end)));
             }
@@ -197,12 +205,11 @@ impl<'v> Turn<'v> {
         let id = |of: &str| result.get(of).and_then(|one| one.get("id")).and_then(Value::as_str).map(str::to_owned);
         match method {
             "initialize" => {
-                self.peer.send(&Rpc::tell("initialized"));
+                self.rpc.tell("initialized", &json!({}));
                 let resume = self.resume.as_deref();
                 let params = launch::thread(self.options, self.visit, resume);
                 let method = if resume.is_some() { "thread/resume" } else { "thread/start" };
-                let line = self.rpc.ask(method, params);
-                self.peer.send(&line);
+                self.ask(method, &params);
             }
             "thread/start" | "thread/resume" => {
                 let Some(thread) = id("thread") else {
@@ -211,8 +218,7 @@ impl<'v> Turn<'v> {
                 self.visit.began(Some(&thread)).await?;
                 if !self.cancelled {
                     let params = launch::turn(self.options, self.visit, &thread, &self.say);
-                    let line = self.rpc.ask("turn/start", params);
-                    self.peer.send(&line);
+                    self.ask("turn/start", &params);
                 }
                 self.thread = Some(thread);
             }
@@ -252,7 +258,6 @@ impl<'v> Turn<'v> {
             }
             "serverRequest/resolved" => {
                 if let Some(id) = params.get("requestId") {
-                    self.rpc.withdrawn(id);
                     self.open.remove(&id.to_string());
                 }
             }
@@ -368,8 +373,8 @@ impl<'v> Turn<'v> {
 
     fn stop_turn(&mut self) {
         let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else { return };
-        let line = self.rpc.ask("turn/interrupt", json!({ "threadId": thread, "turnId": turn }));
-        self.peer.send(&line);
+        let params = json!({ "threadId": thread, "turnId": turn });
+        self.ask("turn/interrupt", &params);
     }
 
     fn answered(&mut self, end: End) -> Ended {
@@ -385,7 +390,7 @@ impl<'v> Turn<'v> {
     }
 
     async fn warn_of_unread(&mut self) -> Result<(), RuntimeError> {
-        let (unread, unknown) = (self.peer.unread(), self.unknown);
+        let (unread, unknown) = (self.rpc.passed_over(), self.unknown);
         if unread == 0 && unknown == 0 {
             return Ok(());
         }

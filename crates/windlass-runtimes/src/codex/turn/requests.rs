@@ -9,7 +9,10 @@ use windlass_core::tool::Admitted;
 use super::{Done, Turn};
 use crate::codex::items::{command, foreign};
 use crate::offered::is_offered;
-use crate::rpc::METHOD_NOT_FOUND;
+use crate::rpc::RpcError;
+
+/// The most requests of it that are open at a time.
+const MAX_OPEN: usize = 256;
 
 /// What a request waits for, which says how it is answered.
 pub(super) enum Open {
@@ -23,6 +26,15 @@ pub(super) enum Open {
 
 impl Turn<'_> {
     pub(super) async fn request(&mut self, id: Value, method: &str, params: &Value) -> Result<(), RuntimeError> {
+        if self.open.contains_key(&id.to_string()) {
+            // It has asked already; one answer is enough.
+            self.unknown += 1;
+            return Ok(());
+        }
+        if self.open.len() >= MAX_OPEN {
+            self.rpc.answer(&id, &Err(RpcError::new(RpcError::FAILED, "too many requests are open")));
+            return Ok(());
+        }
         match method {
             "item/commandExecution/requestApproval" => {
                 let call = self.command_asked(params);
@@ -57,9 +69,7 @@ impl Turn<'_> {
             }
             _ => {
                 self.unknown += 1;
-                if let Some(line) = self.rpc.refuse(&id, METHOD_NOT_FOUND, "method not found") {
-                    self.peer.send(&line);
-                }
+                self.rpc.answer(&id, &Err(RpcError::new(RpcError::NO_METHOD, "method not found")));
                 Ok(())
             }
         }
@@ -170,7 +180,9 @@ impl Turn<'_> {
                 self.give_verdict(&request, &admitted);
             }
             Done::Ran { request, result } => {
-                self.open.remove(&request.to_string());
+                if self.open.remove(&request.to_string()).is_none() {
+                    return;
+                }
                 let ToolResult { text, error, .. } = result;
                 self.answer(&request, tool_answer(&text, error.is_none()));
             }
@@ -200,9 +212,7 @@ impl Turn<'_> {
     }
 
     fn answer(&mut self, id: &Value, result: Value) {
-        if let Some(line) = self.rpc.answer(id, result) {
-            self.peer.send(&line);
-        }
+        self.rpc.answer(id, &Ok(result));
     }
 }
 
