@@ -35,12 +35,33 @@ pub(crate) struct Installed {
     pub(crate) path: OsString,
 }
 
-/// Installs what is missing, and says where everything is.
-pub(crate) fn run() -> Result<Installed> {
-    let cache = match std::env::var_os("WINDLASS_AGENTS") {
+/// What is there already, where all of it is; nothing is installed.
+pub(crate) fn installed_already() -> Result<Option<Installed>> {
+    let cache = cache()?;
+    let bin = |package: &Package| cache.join(package.name).join("node_modules/.bin");
+    let mut folders = Vec::new();
+    if node_on_path().is_none_or(|version| version < NODE_AT_LEAST) {
+        folders.push(bin(&NODE));
+    }
+    for agent in AGENTS {
+        if !answers(agent, &bin(agent).join(agent.program), &folders) {
+            return Ok(None);
+        }
+        folders.push(bin(agent));
+    }
+    Ok(Some(Installed { path: joined(&folders)? }))
+}
+
+fn cache() -> Result<PathBuf> {
+    Ok(match std::env::var_os("WINDLASS_AGENTS") {
         Some(folder) => PathBuf::from(folder),
         None => cargo::root()?.join("target/agents"),
-    };
+    })
+}
+
+/// Installs what is missing, and says where everything is.
+pub(crate) fn run() -> Result<Installed> {
+    let cache = cache()?;
     let mut folders = Vec::new();
     if node_on_path().is_none_or(|version| version < NODE_AT_LEAST) {
         folders.push(installed(&NODE, &cache, &[])?);

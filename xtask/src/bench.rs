@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the release build measured beside its floors in the same minutes on the same machine, as a
 //! Markdown table. It needs no network and leaves nothing behind.
 
+mod envelope;
 mod isolated;
 mod lab;
 mod machine;
@@ -11,7 +12,7 @@ mod store;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, unknown};
+use crate::{agents, cargo, unknown};
 
 use self::lab::Lab;
 use self::report::Row;
@@ -42,6 +43,7 @@ const GROUPS: &[Group] = &[
     Group { name: "flood", measure: rows::flood },
     Group { name: "decode", measure: rows::decode },
     Group { name: "meter", measure: rows::meter },
+    Group { name: "agents", measure: envelope::rows },
     Group { name: "size", measure: rows::size },
     Group { name: "store", measure: store::rows },
     // Last: it looks at every file of a large tree, and what this process holds shows in the memory of its children.
@@ -52,8 +54,14 @@ const GROUPS: &[Group] = &[
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     let root = cargo::root()?;
+    ensure!(
+        !options.write || agents::installed_already()?.is_some(),
+        "--write is for a whole measurement, with the agents of others: install them with `cargo xtask agents`"
+    );
     eprintln!("==> building the release");
-    let built = cargo::command(["build", "--release", "--locked", "-p", "windlass-cli", "-p", "windlass-bench"])
+    let packages = ["-p", "windlass-cli", "-p", "windlass-bench", "-p", "windlass-kit"];
+    let built = cargo::command(["build", "--release", "--locked"])
+        .args(packages)
         .current_dir(&root)
         .status()
         .context("cargo could not be started")?;

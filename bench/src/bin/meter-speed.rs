@@ -78,7 +78,7 @@ impl Between {
             let books = OpenBooks;
             let ledger = Ledger { account: &books, outlet: &books };
             let (booth, done) = (Booth(listener), CancellationToken::new());
-            let _ = tokio::join!(meter.serve_until(&booth, ledger, &done), answer(asked, done.clone()));
+            let _ = tokio::join!(meter.serve(&booth, ledger, &done), answer(asked, done.clone()));
         })
     }
 

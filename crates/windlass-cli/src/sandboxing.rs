@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use windlass_core::gate::Reach;
+use windlass_core::gate::{Mode, Reach};
 use windlass_host::config::Layers;
 use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 
@@ -32,6 +32,8 @@ pub(crate) fn sandbox(
             .hint("leave `--sandbox full` out")),
         };
     };
+    // An agent that is not ours need not ask: where nothing may be changed, the kernel has to see to it.
+    let level = if agent.is_some() && settings.mode(Mode::Ask) == Mode::Plan { Level::ReadOnly } else { level };
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let places = &settings.places;
     let mut read = paths(settings, "sandbox.read", root, home.as_deref())?;

@@ -296,21 +296,21 @@ impl Settings {
         matches!(self.limit("max_budget_usd"), Some(Some(_)))
     }
 
+    /// How freely calls run: the project's word counts where it is stricter, and what a profile fixes holds whoever says
+    /// otherwise.
+    pub(crate) fn mode(&self, default: Mode) -> Mode {
+        let mode = |layers: &Layers<'_>| layers.text("approval").and_then(|text| text.parse::<Mode>().ok());
+        let chosen = mode(&self.layers).unwrap_or(default);
+        let fixed = self.fixed("approval").and_then(|text| text.parse::<Mode>().ok());
+        mode(&self.project)
+            .into_iter()
+            .chain(fixed)
+            .fold(chosen, |chosen, most| if (most as u8) < (chosen as u8) { most } else { chosen })
+    }
+
     /// Rules and mode: all rules of all levels, the project's only where they tighten.
     pub(crate) fn gate(&self, default: Mode, tools: &[&str]) -> Result<PermissionGate, Failure> {
-        let mode = |layers: &Layers<'_>| layers.text("approval").and_then(|text| text.parse::<Mode>().ok());
-        let mut chosen = mode(&self.layers).unwrap_or(default);
-        if let Some(project) = mode(&self.project)
-            && (project as u8) < (chosen as u8)
-        {
-            chosen = project;
-        }
-        // What a profile fixes holds whoever says otherwise.
-        if let Some(most) = self.fixed("approval").and_then(|text| text.parse::<Mode>().ok())
-            && (most as u8) < (chosen as u8)
-        {
-            chosen = most;
-        }
+        let chosen = self.mode(default);
         let mut rules = Vec::new();
         let keys = [("rules.allow", Verdict::Allow), ("rules.ask", Verdict::Ask), ("rules.deny", Verdict::Deny)];
         for (key, verdict) in keys {

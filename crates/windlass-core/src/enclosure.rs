@@ -25,6 +25,9 @@ pub trait Enclosure: Send + Sync {
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
     /// Up to `max` bytes of a file of the home, which the agent may have written. Longer ones are an error.
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError>;
+    /// Removes a file or a folder of the home with all that is in it; what is not there is removed already. For what an
+    /// agent may have left for itself to be steered by.
+    fn clear(&self, path: &str) -> Result<(), FileError>;
     /// The port on its own loopback where somebody of ours listens; `None` where its network is the machine's, so that
     /// nothing of what it sends could be counted.
     fn endpoint(&self) -> Option<u16>;

@@ -203,7 +203,7 @@ async fn a_session_goes_with_what_an_agent_closed_in_its_home() {
     let f = Fixture::written(1).await;
     let closed = f.log.home(&f.id).join("agents/robot/closed");
     std::fs::create_dir_all(closed.join("deep")).unwrap();
-    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
     f.log.delete(&f.id).await.unwrap();
     assert!(!f.log.home(&f.id).exists());
 }

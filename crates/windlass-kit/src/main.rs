@@ -154,6 +154,7 @@ fn speed(typed: Typed) -> Result<ExitCode> {
             {
                 println!("{what} {name} {:.1} {:.1}", ms(ours), ms(bare));
             }
+            println!("bytes {name} {} {}", ours.bytes, bare.bytes);
         });
         let measured = measured.map_err(|err| anyhow!(err))?;
         for (what, times) in [("thinking", &measured.cancel_thinking), ("command", &measured.cancel_command)] {

@@ -2,29 +2,29 @@
 //! adapter speaks with it, until it is done, a limit is reached or somebody ends it. What an adapter knows is its
 //! protocol; everything that holds an agent is here, once for all of them.
 
+mod metering;
 mod visit;
+mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use windlass_core::budget::{Limit, Price, Usage};
+use windlass_core::budget::{Limit, Usage};
 use windlass_core::clock::Clock;
-use windlass_core::enclosure::Enclosure;
 use windlass_core::event::EventKind;
-use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolResult};
+use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::provider::ProviderError;
-use windlass_core::runtime::{
-    Account, Capabilities, Capability, Feature, Features, Job, Outlet, Runtime, RuntimeError, Stop,
-};
-use windlass_core::store::StoreError;
+use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Job, Runtime, RuntimeError, Stop};
 use windlass_core::workspace::Terms;
 use windlass_core::{BoxFuture, CancellationToken};
 
-use crate::contract::{CONTRACT, GO_ON, REFUSED, asks_for_leave};
+use crate::contract::{GO_ON, REFUSED, asks_for_leave};
 
+pub use self::metering::{Endpoint, Ledger, Metering, Trip};
 pub use self::visit::{ModelAccess, Reported, Visit};
+pub use self::words::told_anew;
 
 /// How long an agent may take to end after its protocol told it to; then it is killed.
 pub const CANCEL_GRACE: Duration = Duration::from_millis(500);
@@ -34,8 +34,6 @@ const MAX_REPAIRS: u32 = 2;
 const MAX_REFUSALS: u32 = 5;
 /// How often a person may say something more before the try ends all the same.
 const MAX_STEERED: u32 = 50;
-/// Characters of an earlier conversation that an agent is told which does not remember it.
-const MAX_DIGEST: usize = 20_000;
 
 /// A protocol that foreign agents speak.
 pub trait Adapter: Send + Sync {
@@ -83,69 +81,6 @@ pub enum End {
     Broken(String),
     /// It was told to end.
     Cancelled,
-}
-
-/// Where the model traffic of a run goes, and who counts it.
-pub trait Endpoint: Send + Sync {
-    /// What the agent has to show there; it opens nothing else.
-    fn key(&self) -> String;
-    /// Serves connections of the place until a call was refused because of a limit, the model cannot be had, or `done` is
-    /// cancelled, which gives `None`. A refusal has reached the agent by then, and what was under way is booked: it is
-    /// waited for, not dropped.
-    fn serve<'a>(
-        &'a self,
-        place: &'a dyn Enclosure,
-        ledger: Ledger<'a>,
-        done: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>>;
-    /// What the last answer of the model's vendor failed with, if it did.
-    fn failing(&self) -> Option<ProviderError> {
-        None
-    }
-    /// What went through since it was last asked.
-    fn take_usage(&self) -> Usage;
-}
-
-/// Where model calls are booked.
-#[derive(Clone, Copy)]
-pub struct Ledger<'a> {
-    /// What may be spent.
-    pub account: &'a dyn Account,
-    /// Where warnings and waits are said.
-    pub outlet: &'a dyn Outlet,
-}
-
-/// Why no further model call is served.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Trip {
-    /// The next call would cross this limit.
-    OverBudget(Limit),
-    /// The model cannot be had.
-    Provider(ProviderError),
-}
-
-/// How it is known what an agent spends (decision 9).
-#[derive(Clone)]
-pub enum Metering {
-    /// Its model traffic goes through us.
-    Wire(Arc<dyn Endpoint>),
-    /// It says so itself, and a person accepted that. The price counts where it gives none.
-    Reported {
-        /// The price of its model.
-        price: Option<Price>,
-    },
-    /// It is not known, and nothing is limited.
-    None,
-}
-
-impl Metering {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Wire(_) => "wire",
-            Self::Reported { .. } => "reported",
-            Self::None => "none",
-        }
-    }
 }
 
 /// Looks whether an answer fits the schema that was asked for.
@@ -204,8 +139,7 @@ impl ForeignRuntime {
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
-        let (name, clock) = (self.adapter.name(), self.clock.as_ref());
-        let visit = Visit::new(job, place.as_ref(), name, model, self.output.as_ref(), cancel.clone(), clock);
+        let visit = Visit::new(job, place.as_ref(), self, model, cancel.clone());
         let stop = match &self.metering {
             Metering::Wire(endpoint) => self.under_meter(&visit, endpoint.as_ref(), &cancel).await?,
             Metering::Reported { .. } | Metering::None => self.talk(&visit).await?,
@@ -262,7 +196,7 @@ impl ForeignRuntime {
 
     async fn talk(&self, visit: &Visit<'_>) -> Result<Stop, RuntimeError> {
         let job = visit.job;
-        let mut say = self.opening(visit).await?;
+        let mut say = words::opening(visit).await?;
         let (mut repairs, mut refusals, mut told_to_go_on) = (0, 0, false);
         for _ in 0..MAX_STEERED {
             let answer = self.adapter.converse(visit, &say).await?;
@@ -283,7 +217,7 @@ impl ForeignRuntime {
                 return Ok(Stop::OverBudget { limit });
             }
             if job.outlet.steer().await? {
-                say = last_words(job.outlet);
+                say = words::last(job.outlet);
                 continue;
             }
             // Some agents take a refusal for the end of the turn.
@@ -326,63 +260,6 @@ impl ForeignRuntime {
         }
         let detail = "too much was said to the agent in one try; say the rest in a new prompt".to_owned();
         Ok(Stop::Failed { reason: FailReason::Runtime, detail })
-    }
-
-    /// What the agent is told first: the contract, what it cannot know, and the prompt.
-    async fn opening(&self, visit: &Visit<'_>) -> Result<String, RuntimeError> {
-        let job = visit.job;
-        let prompt = job.prompt.text();
-        if job.prompt.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
-            let text = format!("pictures are not passed on to {}; name the file in words instead", self.adapter.name());
-            job.outlet.emit(EventKind::Warned { code: "not_passed_on".into(), text }).await?;
-        }
-        if !job.pending.is_empty() {
-            return self.going_on(visit).await;
-        }
-        let mut text = String::new();
-        if visit.resume.is_none() {
-            text.push_str(CONTRACT);
-            text.push_str("\n\n");
-            if !self.instructions.is_empty() {
-                text.push_str(&self.instructions);
-                text.push_str("\n\n");
-            }
-            let digest = digest(job.outlet);
-            if !digest.is_empty() {
-                text.push_str(&format!("What was said and done before, shortened:\n{digest}\n\n"));
-            }
-            text.push_str("The task:\n");
-        }
-        if let Some(wanted) = &self.output {
-            text.push_str(&prompt);
-            text.push_str(&format!(
-                "\n\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON \
-                 Schema:\n{}",
-                wanted.schema
-            ));
-        } else {
-            text.push_str(&prompt);
-        }
-        Ok(text)
-    }
-
-    /// What an agent is told that was stopped while a person was asked about its call. The call that it makes again is
-    /// answered as the person said; see the toolbox.
-    async fn going_on(&self, visit: &Visit<'_>) -> Result<String, RuntimeError> {
-        let mut text = String::from(
-            "You were stopped while a person was asked about a call of yours; now they have answered. Make the call \
-             again where you still need it, then go on with the task:\n",
-        );
-        for call in &visit.job.pending {
-            let args = call.args.to_string();
-            text.push_str(&format!("- {} {}\n", call.name, clip(&args, 500)));
-            let why = "the agent was stopped while a person was asked, and makes the call again";
-            visit.job.toolbox.reported(ToolResult::failed(call, ErrorCategory::Interrupted, why)).await?;
-        }
-        if visit.resume.is_none() {
-            text = format!("{CONTRACT}\n\nThe task:\n{}\n\n{text}", visit.job.prompt.text());
-        }
-        Ok(text)
     }
 
     /// The answer in its schema, where one was asked for.
@@ -471,48 +348,6 @@ fn no_namespace() -> Stop {
     Stop::Failed { reason: FailReason::Isolation, detail }
 }
 
-/// What an agent is told that should have gone on with a conversation and does not know it any more.
-#[must_use]
-pub fn told_anew(visit: &Visit<'_>, say: &str) -> String {
-    let digest = digest(visit.job.outlet);
-    let before =
-        if digest.is_empty() { digest } else { format!("What was said and done before, shortened:\n{digest}\n\n") };
-    format!("{CONTRACT}\n\n{before}The task:\n{say}")
-}
-
-/// What the person said last.
-fn last_words(outlet: &dyn Outlet) -> String {
-    let history = outlet.history();
-    let last = history.iter().rev().find(|entry| entry.role == Role::User);
-    last.map(|entry| entry.text()).unwrap_or_default()
-}
-
-/// The conversation so far without the prompt that is to be said now, its end first to be kept.
-fn digest(outlet: &dyn Outlet) -> String {
-    let history = outlet.history();
-    let mut parts: Vec<String> = Vec::new();
-    let mut room = MAX_DIGEST;
-    for entry in history.iter().rev().skip(1) {
-        let who = match entry.role {
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => continue,
-        };
-        let text = entry.text();
-        if text.trim().is_empty() {
-            continue;
-        }
-        let line = format!("[{who}] {}", clip(text.trim(), 4_000));
-        if line.len() > room {
-            break;
-        }
-        room -= line.len();
-        parts.push(line);
-    }
-    parts.reverse();
-    parts.join("\n")
-}
-
 /// JSON without the fence that models like to put around it.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
@@ -523,11 +358,4 @@ fn unfenced(text: &str) -> &str {
 fn end_of(text: &str) -> &str {
     let text = text.trim();
     &text[text.floor_char_boundary(text.len().saturating_sub(300))..]
-}
-
-fn clip(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    format!("{}…", &text[..text.floor_char_boundary(most)])
 }

@@ -26,6 +26,7 @@ use futures_util::stream::FuturesUnordered;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Semaphore;
 use windlass_core::budget::{Price, Usage};
 use windlass_core::enclosure::{Enclosure, Wire};
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
@@ -59,6 +60,8 @@ pub struct Meter {
     upstreams: Vec<Arc<WireProvider>>,
     prices: PriceOf,
     cost_is_explicit: bool,
+    /// What requests take in memory.
+    room: Semaphore,
     desk: Arc<Desk>,
 }
 
@@ -78,7 +81,8 @@ impl Meter {
         let chance: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
         // Some agents look at the beginning of a key; nobody takes this one for a real one.
         let key = format!("sk-windlass-placeholder-{chance}");
-        Ok(Self { key, upstreams, prices, cost_is_explicit, desk: Arc::default() })
+        let room = Semaphore::new(forward::ROOM);
+        Ok(Self { key, upstreams, prices, cost_is_explicit, room, desk: Arc::default() })
     }
 }
 

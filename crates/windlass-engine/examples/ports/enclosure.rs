@@ -38,6 +38,9 @@ impl Enclosure for Cell {
     fn read(&self, path: &str, _: u64) -> Result<Vec<u8>, FileError> {
         Err(FileError { kind: FileErrorKind::NotFound, message: format!("there is no {path}") })
     }
+    fn clear(&self, _: &str) -> Result<(), FileError> {
+        Ok(())
+    }
     fn endpoint(&self) -> Option<u16> {
         None
     }

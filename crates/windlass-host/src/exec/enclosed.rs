@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Component, Path};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -104,6 +104,33 @@ impl Enclosure for Enclosed {
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
         self.own(path)?;
         self.home.read(path, max)
+    }
+    fn clear(&self, path: &str) -> Result<(), FileError> {
+        self.own(path)?;
+        let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+        if matches!(name, "" | "." | "..") {
+            let message = format!("`{path}` names nothing in the agent's home");
+            return Err(FileError { kind: FileErrorKind::BadInput, message });
+        }
+        let folder = match self.home.open_directory(folder) {
+            Ok(folder) => folder,
+            Err(err) if err.kind == FileErrorKind::NotFound => return Ok(()),
+            Err(err) => return Err(err),
+        };
+        // By the handle of its folder, so that no link on the way leads elsewhere; the last name is not followed.
+        let at = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        let removed = match at.symlink_metadata() {
+            Ok(found) if found.is_dir() => std::fs::remove_dir_all(&at),
+            Ok(_) => std::fs::remove_file(&at),
+            Err(err) => Err(err),
+        };
+        match removed {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => {
+                let message = format!("`{path}` of the agent's home cannot be removed: {err}");
+                Err(FileError { kind: FileErrorKind::Io, message })
+            }
+            _ => Ok(()),
+        }
     }
     fn endpoint(&self) -> Option<u16> {
         self.endpoint.as_ref().map(|(port, _)| *port)

@@ -433,6 +433,29 @@ async fn links_in_its_home_lead_nowhere() {
 }
 
 #[tokio::test]
+async fn what_it_left_for_itself_can_be_removed_and_nothing_else() {
+    let lab = Lab::new("off");
+    let run = lab.open().await;
+    let place = run.enclose().await;
+    let plant = format!(
+        "mkdir -p ~/conf/rules; echo x > ~/conf/rules/a; ln -s {} ~/folder; ln -s folder ~/chain",
+        lab.at("outside")
+    );
+    assert_eq!(play(&*place, &plant).await.0, FINE);
+    for path in ["folder/kept.txt", "chain/kept.txt", "../robot", "..", "", "/etc/hosts"] {
+        assert!(place.clear(path).is_err(), "{path}");
+    }
+    for path in ["conf/rules", "chain", "folder", "absent", "absent/too"] {
+        place.clear(path).unwrap();
+    }
+    assert_eq!(
+        play(&*place, "ls -A ~ ~/conf").await.1.split_whitespace().collect::<Vec<_>>().join(" "),
+        "/.windlass/home: conf /.windlass/home/conf:"
+    );
+    assert_eq!(std::fs::read_to_string(lab.at("outside/kept.txt")).unwrap(), "kept\n");
+}
+
+#[tokio::test]
 async fn a_login_is_shown_to_it_alone_and_not_written() {
     let lab = Lab::logged_in("off");
     let run = lab.open().await;

@@ -335,7 +335,7 @@ impl Work {
             {
                 Ok((before, after)) if before == after => {}
                 Ok((_, Image::Link { target })) if leads_to_credential(self.base.root(), text, &target) => {
-                    let why = format!("it is a link to a credential outside the workspace ({target}); take it away");
+                    let why = format!("it is a link to credentials outside the workspace ({target}); take it away");
                     changed.cannot.push((text.to_owned(), why));
                 }
                 Ok((before, after)) => changed.swaps.push(Swap { path: text.to_owned(), before, after }),
@@ -440,7 +440,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a link leads out of the workspace, to what nobody may read there. Nothing is followed: only names count.
+/// Whether a link leads out of the workspace, to what nobody may read there, or to a folder that holds the workspace and
+/// with it, most often, everything of the person. Nothing is followed: only names count.
 fn leads_to_credential(root: &Path, path: &str, target: &str) -> bool {
     let from = root.join(path);
     let mut leads = PathBuf::new();
@@ -451,7 +452,7 @@ fn leads_to_credential(root: &Path, path: &str, target: &str) -> bool {
             other => leads.push(other),
         }
     }
-    !leads.starts_with(root) && is_credential(&leads.to_string_lossy())
+    !leads.starts_with(root) && (root.starts_with(&leads) || is_credential(&leads.to_string_lossy()))
 }
 
 #[cfg(test)]
@@ -471,5 +472,9 @@ mod tests {
         check("away", "/usr/share/doc", false);
         check("loop", "../repo/x", false);
         check("deep", "../../../../../../etc/shadow", true);
+        check("home", "/home/p", true);
+        check("docs/up", "../..", true);
+        check("docs/self", "..", false);
+        check("all", "/", true);
     }
 }

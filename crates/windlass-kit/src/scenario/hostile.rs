@@ -30,6 +30,7 @@ pub const ATTACKS: &[Scenario] = &[
     }),
     scenario("hostile-garbage-hello", "its first words are no protocol", |stage| survives(stage, "garbage-hello")),
     scenario("hostile-does-anyway", "it asks, and does it whatever the answer is", does_anyway),
+    scenario("hostile-plan", "it writes where nothing may be changed, and does not ask", plan),
     scenario("hostile-claims", "it claims success without work", |stage| fails(stage, "claims", "failed no_changes")),
     scenario("hostile-exits", "it ends with 0 in the middle of the turn", |stage| {
         fails(stage, "exits", "failed runtime")
@@ -91,6 +92,16 @@ fn survives(stage: &Stage<'_>, mode: &str) -> Judged {
 fn one_of(ran: &Ran, outcomes: &[&str]) -> Result<(), String> {
     let outcome = ran.outcome();
     holds(outcomes.contains(&outcome.as_str()), || format!("it ended as `{outcome}`, not as one of {outcomes:?}"))
+}
+
+/// Whoever runs it in the mode that only looks gets a look and nothing else.
+fn plan(stage: &Stage<'_>) -> Judged {
+    let trial = trial(stage)?;
+    let ran = strike(stage, &trial, "writes", "", &["--approval", "plan"])?;
+    trial.judge(&ran, || {
+        ended(&ran, "failed no_changes", 1)?;
+        untouched(&trial.place)
+    })
 }
 
 fn write_outside(stage: &Stage<'_>) -> Judged {

@@ -15,6 +15,9 @@ use crate::runtime::{Family, Runtime};
 
 /// Time for one run.
 const DEADLINE: Duration = Duration::from_secs(120);
+/// Tools that windlass takes from Claude Code: with others its requests would be longer.
+const USELESS: &str = "AskUserQuestion,EnterPlanMode,ExitPlanMode,EnterWorktree,ExitWorktree,CronCreate,CronDelete,\
+                       CronList,ScheduleWakeup";
 /// The longest line that is read.
 const MAX_LINE: u64 = 64 << 20;
 
@@ -130,7 +133,7 @@ fn claude_command(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
     command.args(["--permission-prompt-tool", "stdio", "--strict-mcp-config", "--mcp-config"]);
     command.arg(place.at("home/.kit/mcp.json"));
     command.args(["--setting-sources", "", "--settings", r#"{"disableAllHooks":true}"#, "--add-dir", "."]);
-    command.args(["--disallowedTools", "AskUserQuestion,EnterPlanMode,ExitPlanMode,EnterWorktree,ExitWorktree"]);
+    command.args(["--disallowedTools", USELESS]);
     command.args(model(runtime).into_iter().flat_map(|model| ["--model", model]));
     command.env("ANTHROPIC_BASE_URL", &server.url).env("ANTHROPIC_API_KEY", KEY);
     command.env("CLAUDE_CONFIG_DIR", place.at("home/.claude"));

@@ -31,10 +31,13 @@ pub struct Sample {
     pub whole: Duration,
     /// From the first request to the model to the last.
     pub steps: Duration,
-    /// Processor time of the program and all it started, as far as the kernel counts it.
+    /// Processor time that the kernel counts for the program and what it waited for. Through windlass this is windlass
+    /// alone, because nobody outside the sandbox waits for what runs in it.
     pub cpu: Duration,
     /// Requests of the work.
     pub asked: usize,
+    /// Bytes of the last one.
+    pub bytes: usize,
 }
 
 /// What one runtime took.
@@ -126,7 +129,9 @@ fn stage(steps: usize) -> Result<(Place, Server), String> {
     let place = Place::new()?;
     // Every line is another, because agents stop when they seem to run in a circle; and it is none that agents take as
     // harmless without asking.
-    let mut moves: Vec<Move> = (1..=steps).map(|step| Move::Shell(format!("test {step} -gt 0"))).collect();
+    let mut moves: Vec<Move> = (1..steps).map(|step| Move::Shell(format!("test {step} -gt 0"))).collect();
+    // A run that changes nothing has not done its work.
+    moves.push(Move::Shell("echo done > done.txt".to_owned()));
     moves.push(Move::Say("All steps are done.".to_owned()));
     let server = serve(&place, moves)?;
     Ok((place, server))
@@ -141,10 +146,17 @@ fn work(server: &Server) -> Vec<Seen> {
 }
 
 fn sample(whole: Duration, cpu: Duration, server: &Server, steps: usize) -> Result<Sample, String> {
-    let at: Vec<Instant> = work(server).iter().map(|seen| seen.at).collect();
+    let seen = work(server);
+    let at: Vec<Instant> = seen.iter().map(|seen| seen.at).collect();
     holds(at.len() > steps, || format!("the model was asked {} times for {steps} steps", at.len()))?;
     let span = at.first().zip(at.last()).map(|(first, last)| last.duration_since(*first));
-    Ok(Sample { whole, steps: span.unwrap_or_default(), cpu, asked: at.len() })
+    Ok(Sample {
+        whole,
+        steps: span.unwrap_or_default(),
+        cpu,
+        asked: at.len(),
+        bytes: seen.last().map_or(0, |seen| seen.bytes),
+    })
 }
 
 /// Processor time of all children that have ended and were waited for, and of theirs.

@@ -23,6 +23,8 @@ const MAX_PATHS: usize = 64;
 const MAX_NAME: usize = 4 << 10;
 /// Characters of what came of it.
 const MAX_RESULT: usize = 64 << 10;
+/// Characters of each file's new text that the log has of a call.
+const MAX_SHOWN: usize = 16 << 10;
 /// Characters of a title.
 const MAX_TITLE: usize = 300;
 
@@ -206,6 +208,11 @@ impl Told {
             args.insert("title".to_owned(), json!(self.title));
             if !self.paths.is_empty() {
                 args.insert("paths".to_owned(), json!(self.paths));
+            }
+            // A yes to this text is none to another.
+            let change = |(path, text): &(String, Option<String>)| json!({ "path": path, "text": clip(text.as_deref().unwrap_or_default(), MAX_SHOWN) });
+            if !self.diffs.is_empty() {
+                args.insert("changes".to_owned(), self.diffs.iter().map(change).collect());
             }
         }
         ToolCall { id: self.id.clone(), name, args: Value::Object(args), malformed: None }

@@ -120,6 +120,11 @@ fn launch(acp: &Acp, visit: &Visit<'_>) -> Result<Launch, Failed> {
             env.push((name.to_owned(), text));
         }
     }
+    for path in acp.profile.steered_by {
+        if let Err(err) = visit.place.clear(path) {
+            return broken(format!("what was left in the home of {} could not be removed: {err}", acp.name));
+        }
+    }
     for (path, text) in &options.home_files {
         if let Some(text) = filled(path, text)?
             && let Err(err) = visit.place.put(path, text.as_bytes())

@@ -51,6 +51,8 @@ pub struct Profile {
     pub asks: bool,
     /// Whether it says what it cost.
     pub reports_cost: bool,
+    /// Files and folders of its home that steer it, and that an earlier try may have left for the next.
+    pub steered_by: &'static [&'static str],
 }
 
 /// Every client's own variables: whoever needs another kind says so in its options.
@@ -86,6 +88,7 @@ pub const GENERIC: Profile = Profile {
     terminal: true,
     asks: false,
     reports_cost: false,
+    steered_by: &[],
 };
 
 /// Those that are known.
@@ -115,6 +118,7 @@ pub const PROFILES: &[Profile] = &[Profile {
     terminal: true,
     asks: true,
     reports_cost: false,
+    steered_by: &[".config/opencode", ".opencode", ".claude", ".agents"],
 }];
 
 /// What the numbers of a turn mean, by the name the agent gives itself. Others are taken at their word.

@@ -26,6 +26,8 @@ const MAX_KEPT: usize = 1 << 20;
 const PIECE: usize = 64 << 10;
 /// How often it is looked whether a command is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Variables by which agents say who they are, and nothing else.
+const INERT: &[&str] = &["AGENT", "AGENT_SESSION_ID", "CI", "CLAUDECODE", "GOOSE_TERMINAL", "NO_COLOR", "TERM"];
 /// No command of an agent runs longer; a run's own limit is shorter.
 const MAX_TIME: Duration = Duration::from_secs(6 * 3600);
 
@@ -134,8 +136,10 @@ pub(super) async fn create(
         return Ok(Err(failed(format!("{MAX_OPEN} terminals are open already; release one"))));
     }
     let mut call = None;
-    if !desk.may_run(&line) {
-        let args = json!({ "command": line, "workdir": workdir });
+    // Leave was given for the line alone: somewhere else, or with other variables, it may be another command.
+    let as_shown = workdir.is_empty() && request.env.iter().all(|variable| INERT.contains(&variable.name.as_str()));
+    if !as_shown || !desk.may_run(&line) {
+        let args = json!({ "command": format!("{exports}{line}"), "workdir": workdir });
         let like = Like { tool: "bash".into(), args: args.clone() };
         match judge(visit, clock, "terminal/create", args, like, Effect::Execute).await? {
             Ok(judged) => call = Some(judged),
@@ -245,7 +249,7 @@ fn command(visit: &Visit<'_>, request: &CreateTerminalRequest) -> Result<(String
     Ok((line, exports, if workdir == "." { String::new() } else { workdir }))
 }
 
-/// Whether a variable is a plain one: what changes which program a line runs was not judged with it.
+/// Whether a variable is a plain one, and none that changes which program a line runs.
 fn may_be_set(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let steers = ["LD_", "GIT_", "BASH", "DYLD_", "NODE_OPTIONS", "PYTHON", "PERL", "RUBY"];

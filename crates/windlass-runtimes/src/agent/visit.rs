@@ -16,7 +16,7 @@ use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
 use windlass_core::turn::Planned;
 
-use super::WantedOutput;
+use super::{ForeignRuntime, WantedOutput};
 
 /// The most calls of one message that are open at a time; what is over is not logged one by one.
 const MAX_OPEN: usize = 1_024;
@@ -85,6 +85,8 @@ pub struct Visit<'a> {
     pub cancel: CancellationToken,
     /// Time.
     pub clock: &'a dyn Clock,
+    /// Words behind the contract.
+    pub(super) instructions: &'a str,
     name: String,
     state: Mutex<State>,
     kept: Mutex<Option<Box<dyn Any + Send>>>,
@@ -107,17 +109,22 @@ impl<'a> Visit<'a> {
     pub(super) fn new(
         job: &'a Job<'a>,
         place: &'a dyn Enclosure,
-        name: &str,
+        runtime: &'a ForeignRuntime,
         model: ModelAccess,
-        output: Option<&'a WantedOutput>,
         cancel: CancellationToken,
-        clock: &'a dyn Clock,
     ) -> Self {
+        let name = runtime.adapter.name().to_owned();
         // The log says whose session it was; another agent's is of no use here.
         let own = job.foreign_session.as_deref().and_then(|text| text.split_once(':'));
         let resume = own.filter(|(whose, id)| *whose == name && is_session(id)).map(|(_, id)| id.to_owned());
-        let (name, state, kept) = (name.to_owned(), Mutex::default(), Mutex::default());
-        Self { job, place, model, resume, output, cancel, clock, name, state, kept }
+        let (output, clock) = (runtime.output.as_ref(), runtime.clock.as_ref());
+        let (instructions, state, kept) = (runtime.instructions.as_str(), Mutex::default(), Mutex::default());
+        Self { job, place, model, resume, output, cancel, clock, instructions, name, state, kept }
+    }
+
+    /// The runtime's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

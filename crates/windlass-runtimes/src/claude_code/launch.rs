@@ -10,6 +10,20 @@ use crate::agent::{ModelAccess, Visit};
 const SERVERS: &str = ".windlass/mcp.json";
 /// Where it keeps what it remembers, in its home.
 const CONFIG: &str = ".claude";
+/// What an earlier try may have left there for the next: settings, words, programs.
+const LEFT: &[&str] = &[
+    "settings.json",
+    "settings.local.json",
+    "remote-settings.json",
+    "CLAUDE.md",
+    "rules",
+    "agents",
+    "commands",
+    "skills",
+    "plugins",
+    "hooks",
+    "output-styles",
+];
 
 /// Tools that make no sense here: they wait for a person, or for another day.
 const USELESS: &[&str] = &[
@@ -31,6 +45,9 @@ pub(super) fn launch(
     resume: Option<&str>,
     offers: bool,
 ) -> Result<Launch, String> {
+    for left in LEFT {
+        visit.place.clear(&format!("{CONFIG}/{left}")).map_err(|err| err.to_string())?;
+    }
     let servers = servers(options, offers).to_string();
     visit.place.put(SERVERS, servers.as_bytes()).map_err(|err| err.to_string())?;
     let home = visit.place.home();

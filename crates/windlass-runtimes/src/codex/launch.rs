@@ -9,9 +9,15 @@ use crate::offered::offered;
 
 /// Where it keeps what it remembers, in its home.
 const CONFIG: &str = ".codex";
+/// What an earlier try may have left there for the next: rules of what needs no approval, words, programs.
+const LEFT: &[&str] =
+    &["rules", "AGENTS.md", "AGENTS.override.md", "prompts", "skills", "plugins", "hooks.json", "requirements.toml"];
 
 /// Puts what it needs into its home and says how to start it.
 pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch, String> {
+    for left in LEFT {
+        visit.place.clear(&format!("{CONFIG}/{left}")).map_err(|err| err.to_string())?;
+    }
     let config = config(&visit.model);
     visit.place.put(&format!("{CONFIG}/config.toml"), config.as_bytes()).map_err(|err| err.to_string())?;
     let mut argv = vec![options.program.clone()];

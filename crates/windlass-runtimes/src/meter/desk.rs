@@ -287,11 +287,12 @@ impl Call {
         self.hold.output
     }
 
-    /// The answer is whole, and the report that came with it counts.
+    /// The answer is whole, and the report that came with it counts. One of nothing at all is none.
     pub(super) fn complete(&mut self) {
         if self.over {
             return;
         }
+        self.usage = self.usage.filter(|usage| *usage != Usage::default());
         {
             let mut state = self.desk.lock();
             (state.failures, state.answered) = (0, true);

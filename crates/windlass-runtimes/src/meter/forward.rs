@@ -12,6 +12,7 @@ use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
 };
 use hyper::{Method, Request, Response};
+use tokio::sync::SemaphorePermit;
 use windlass_core::budget::{Estimator, Limit, Price};
 use windlass_core::event::EventKind;
 use windlass_core::provider::{ModelFacts, Provider, ProviderError, ProviderErrorKind};
@@ -30,10 +31,13 @@ use crate::agent::{Ledger, Trip};
 
 /// The largest request.
 const MAX_REQUEST: usize = 64 << 20;
+/// All requests that are in memory at a time, in pieces of so many bytes.
+pub(super) const ROOM: usize = 4 * MAX_REQUEST / PIECE;
+const PIECE: usize = 64 << 10;
 /// How long a request may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(120);
 /// How much of an answer that is no stream is read.
-const MAX_WHOLE: usize = 64 << 20;
+const MAX_WHOLE: usize = 16 << 20;
 /// How much of an error is read.
 const MAX_ERROR: usize = 64 << 10;
 
@@ -107,15 +111,29 @@ impl<'a> Shop<'a> {
             Route::Call(target) | Route::Count(target) if coded(&head.headers) => {
                 no(target.dialect, Fault::Invalid, "compressed requests are not read here; send it as it is")
             }
-            Route::Count(target) => match arrived(body, &head.headers).await {
-                Ok(body) => self.count(&target, &head.headers, body).await,
-                Err((fault, words)) => closing(no(target.dialect, fault, words)),
-            },
-            Route::Call(target) => match arrived(body, &head.headers).await {
-                Ok(body) => self.call(&target, &head.headers, body, last).await,
-                Err((fault, words)) => closing(no(target.dialect, fault, words)),
-            },
+            Route::Count(target) => {
+                let _room = self.room(&head.headers).await;
+                match arrived(body, &head.headers).await {
+                    Ok(body) => self.count(&target, &head.headers, body).await,
+                    Err((fault, words)) => closing(no(target.dialect, fault, words)),
+                }
+            }
+            Route::Call(target) => {
+                let _room = self.room(&head.headers).await;
+                match arrived(body, &head.headers).await {
+                    Ok(body) => self.call(&target, &head.headers, body, last).await,
+                    Err((fault, words)) => closing(no(target.dialect, fault, words)),
+                }
+            }
         }
+    }
+
+    /// Room in memory for a request, by what it says of its size; it waits while too much of it is taken.
+    async fn room(&self, headers: &HeaderMap) -> Option<SemaphorePermit<'a>> {
+        let said = length(headers).unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
+        let pieces = u32::try_from(said.div_ceil(PIECE)).unwrap_or(u32::MAX);
+        // Nobody closes it.
+        self.meter.room.acquire_many(pieces).await.ok()
     }
 
     async fn call(&self, target: &Target, headers: &HeaderMap, body: Bytes, last: &AtomicBool) -> Answered {
@@ -476,10 +494,15 @@ fn coded(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
 }
 
+/// How long a request says it is.
+fn length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+}
+
 /// The whole body of a request.
 async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Fault, &'static str)> {
     const TOO_LARGE: (Fault, &str) = (Fault::TooLarge, "the request is larger than 64 MiB, which is not passed on");
-    let said = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let said = length(headers);
     if said.is_some_and(|bytes| bytes > MAX_REQUEST) {
         return Err(TOO_LARGE);
     }

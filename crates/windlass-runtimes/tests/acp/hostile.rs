@@ -144,6 +144,8 @@ async fn leave_is_for_what_was_shown_and_once() {
     let asked = notes.asked.lock().unwrap();
     let names: Vec<&str> = asked.iter().map(|call| call.call.name.as_str()).collect();
     assert_eq!(names, ["edit", "fs/write_text_file", "fs/write_text_file"]);
+    // Whoever says yes to it later says yes to this text.
+    assert_eq!(asked[0].call.args["changes"][0]["text"], "shown");
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,6 +174,9 @@ async fn commands_are_run_through_us_and_end_with_the_turn() {
             assert!(outside["error"]["message"].as_str().unwrap().contains("leads out"), "{outside}");
             let steered = json!({ "command": "ls", "env": [{ "name": "LD_PRELOAD", "value": "x" }] });
             assert_eq!(agent.ask("8", "terminal/create", steered).await["error"]["code"], -32602);
+            // What the line runs with is judged and logged with it.
+            let steered = json!({ "command": "make", "env": [{ "name": "MAKEFLAGS", "value": "forbidden" }] });
+            assert_eq!(agent.ask("8b", "terminal/create", steered).await["error"]["code"], -32603);
             for n in 0..16 {
                 agent.ask(&format!("s{n}"), "terminal/create", json!({ "command": "sleep 100" })).await;
             }

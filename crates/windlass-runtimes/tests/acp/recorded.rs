@@ -139,7 +139,7 @@ async fn gemini_has_its_command_in_the_title_alone() {
         likes: &[HI, NEW, FORBIDDEN],
         said: &[
             r#"call:execute {"title":"echo hi > out.txt && cat out.txt"}"#,
-            r#"call:edit {"title":"Writing to new.txt","paths":["/w/new.txt"]}"#,
+            r#"call:edit {"title":"Writing to new.txt","paths":["/w/new.txt"],"changes":[{"path":"/w/new.txt","text":"hello acp"}]}"#,
             r#"call:execute {"title":"echo forbidden > f.txt"}"#,
             DONE,
         ],

@@ -234,6 +234,9 @@ impl Enclosure for Place {
     fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
         Ok(Vec::new())
     }
+    fn clear(&self, _: &str) -> Result<(), FileError> {
+        Ok(())
+    }
     fn endpoint(&self) -> Option<u16> {
         self.port
     }

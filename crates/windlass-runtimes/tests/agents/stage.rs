@@ -243,6 +243,9 @@ impl Enclosure for Place {
         let missing = FileError { kind: FileErrorKind::NotFound, message: "nothing there".into() };
         found.map(|(_, bytes)| bytes.clone()).ok_or(missing)
     }
+    fn clear(&self, _: &str) -> Result<(), FileError> {
+        Ok(())
+    }
     fn endpoint(&self) -> Option<u16> {
         self.endpoint
     }

@@ -49,6 +49,8 @@ pub(crate) fn strike(orders: &Orders, peer: &mut Peer, folder: &str, prompt: &Va
         "flood-one-line" => flood_one_line(),
         "nonsense" => nonsense(peer, prompt),
         "does-anyway" => does_anyway(peer, work),
+        // It does what an honest one does, and asks nobody.
+        "writes" => {}
         "claims" => {
             peer.say("I changed all the files, ran every test, and everything passes.");
             return Ok("end_turn");

@@ -231,3 +231,38 @@ async fn only_so_many_connections_are_served_at_once() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn requests_wait_while_too_much_of_them_is_in_memory() {
+    let vendor = Vendor::saying(events(format!("{START}{TEXT}{END}"))).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let (small, length) = (lab.post(MESSAGES, ASK_MESSAGES), format!("content-length: {}", ASK_MESSAGES.len()));
+    let large = small.replace(&length, &format!("content-length: {}", 64 << 20));
+    lab.during(async {
+        let mut begun = Vec::new();
+        for _ in 0..4 {
+            let mut wire = lab.place.connect();
+            wire.write_all(large.as_bytes()).await.unwrap();
+            begun.push(wire);
+        }
+        let mut wire = lab.place.connect();
+        wire.write_all(small.as_bytes()).await.unwrap();
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(vendor.requests().is_empty(), "the last one waits");
+        begun.pop();
+        read_until(&mut wire, "message_stop").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_report_of_nothing_is_none() {
+    let nothing = |text: &str| text.replace(":7", ":0").replace(":1}", ":0}").replace(":5}", ":0}");
+    let vendor = Vendor::saying(events(format!("{}{TEXT}{}", nothing(START), nothing(END)))).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    assert_eq!(lab.call(MESSAGES, ASK_MESSAGES).await.0.status, 200);
+    let booked = &lab.booked()[0];
+    assert!(booked.estimated && booked.usage.input > 0 && booked.usage.output > 0, "{booked:?}");
+}

@@ -1,0 +1,108 @@
+//! What an agent is told: the contract, what it cannot know, and the prompt; and what it is told again when it was stopped,
+//! or has forgotten.
+
+use windlass_core::event::EventKind;
+use windlass_core::message::{ErrorCategory, Part, Role, ToolResult};
+use windlass_core::runtime::{Outlet, RuntimeError};
+
+use super::Visit;
+use crate::contract::CONTRACT;
+
+/// Bytes of an earlier conversation that an agent is told which does not remember it.
+const MAX_DIGEST: usize = 20_000;
+/// Bytes of one message of it.
+const MAX_MESSAGE: usize = 4_000;
+
+/// What the agent is told first.
+pub(super) async fn opening(visit: &Visit<'_>) -> Result<String, RuntimeError> {
+    let job = visit.job;
+    if job.prompt.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
+        let text = format!("pictures are not passed on to {}; name the file in words instead", visit.name());
+        job.outlet.emit(EventKind::Warned { code: "not_passed_on".into(), text }).await?;
+    }
+    if !job.pending.is_empty() {
+        return going_on(visit).await;
+    }
+    let mut text = job.prompt.text();
+    if let Some(wanted) = visit.output {
+        text.push_str(&format!(
+            "\n\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON \
+             Schema:\n{}",
+            wanted.schema
+        ));
+    }
+    Ok(if visit.resume.is_none() { told_anew(visit, &text) } else { text })
+}
+
+/// What an agent is told that was stopped while a person was asked about its call. The call that it makes again is
+/// answered as the person said; see the toolbox.
+async fn going_on(visit: &Visit<'_>) -> Result<String, RuntimeError> {
+    let mut text = String::from(
+        "You were stopped while a person was asked about a call of yours; now they have answered. Make the call again \
+         where you still need it, then go on with the task:\n",
+    );
+    for call in &visit.job.pending {
+        text.push_str(&format!("- {} {}\n", call.name, clip(&call.args.to_string(), 500)));
+        let why = "the agent was stopped while a person was asked, and makes the call again";
+        visit.job.toolbox.reported(ToolResult::failed(call, ErrorCategory::Interrupted, why)).await?;
+    }
+    if visit.resume.is_none() {
+        text = told_anew(visit, &format!("{}\n\n{text}", visit.job.prompt.text()));
+    }
+    Ok(text)
+}
+
+/// What an agent is told that knows nothing of the conversation, or does not know it any more.
+#[must_use]
+pub fn told_anew(visit: &Visit<'_>, say: &str) -> String {
+    let mut text = format!("{CONTRACT}\n\n");
+    if !visit.instructions.is_empty() {
+        text.push_str(&format!("{}\n\n", visit.instructions));
+    }
+    let digest = digest(visit.job.outlet);
+    if !digest.is_empty() {
+        text.push_str(&format!("What was said and done before, shortened:\n{digest}\n\n"));
+    }
+    text.push_str(&format!("The task:\n{say}"));
+    text
+}
+
+/// What the person said last.
+pub(super) fn last(outlet: &dyn Outlet) -> String {
+    let history = outlet.history();
+    let last = history.iter().rev().find(|entry| entry.role == Role::User);
+    last.map(|entry| entry.text()).unwrap_or_default()
+}
+
+/// The conversation so far without the prompt that is to be said now; of a long one the end.
+fn digest(outlet: &dyn Outlet) -> String {
+    let history = outlet.history();
+    let mut parts: Vec<String> = Vec::new();
+    let mut room = MAX_DIGEST;
+    for entry in history.iter().rev().skip(1) {
+        let who = match entry.role {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => continue,
+        };
+        let text = entry.text();
+        if text.trim().is_empty() {
+            continue;
+        }
+        let line = format!("[{who}] {}", clip(text.trim(), MAX_MESSAGE));
+        if line.len() > room {
+            break;
+        }
+        room -= line.len();
+        parts.push(line);
+    }
+    parts.reverse();
+    parts.join("\n")
+}
+
+fn clip(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(most)])
+}
