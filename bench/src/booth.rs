@@ -36,6 +36,9 @@ impl Enclosure for Booth {
     fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
         Err(nothing())
     }
+    fn clear(&self, _: &str) -> Result<(), FileError> {
+        Ok(())
+    }
     fn endpoint(&self) -> Option<u16> {
         self.0.local_addr().ok().map(|address| address.port())
     }

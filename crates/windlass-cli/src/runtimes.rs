@@ -249,11 +249,11 @@ impl RuntimePlan {
         }
     }
 
-    /// A word about a model that nobody has heard of.
-    pub(crate) fn unknown_model(&self) -> Option<String> {
+    /// What a person should know before it starts: a model that nobody has heard of, settings that do not reach it.
+    pub(crate) fn warning(&self, settings: &Settings) -> Option<String> {
         match self {
             Self::Ours(_, plan) => plan.unknown_model(),
-            Self::Foreign(_) => None,
+            Self::Foreign(plan) => unheard(plan, settings),
         }
     }
 
@@ -265,6 +265,17 @@ impl RuntimePlan {
             Self::Ours(..) | Self::Foreign(_) => RunMode::Full,
         }
     }
+}
+
+/// Wishes about how a model answers that a foreign agent cannot be told.
+fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
+    let mut unheard: Vec<&str> =
+        ["temperature", "stop", "max_output"].into_iter().filter(|key| settings.layers.get(key).is_some()).collect();
+    if plan.known.kind == Kind::Acp && settings.layers.get("reasoning_effort").is_some() {
+        unheard.push("reasoning_effort");
+    }
+    let keys = unheard.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    (!unheard.is_empty()).then(|| format!("{} cannot be told {keys} of the settings", plan.name))
 }
 
 fn unknown(name: &str) -> Failure {

@@ -128,7 +128,7 @@ impl Desk {
         settings.add_contract_flags(opening.contract)?;
         let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
         let tools = with_programs(tools, &settings)?;
-        let unknown = plan.as_ref().and_then(RuntimePlan::unknown_model);
+        let unknown = plan.as_ref().and_then(|plan| plan.warning(&settings));
         for warning in settings.warnings.iter().chain(&unknown) {
             say!("warning: {}", crate::safe::message(warning));
         }

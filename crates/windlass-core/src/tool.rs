@@ -388,8 +388,9 @@ pub trait Toolbox: Send + Sync {
     fn observed(&self, _call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// Logs what a foreign agent says came of a call. One that has its result keeps it.
-    fn reported(&self, _result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
+    /// Logs what a foreign agent says came of a call, with what was seen to have become of files, where somebody looked:
+    /// nothing where they are as they were. A call that has its result keeps it.
+    fn reported(&self, _result: ToolResult, _seen: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -403,6 +404,15 @@ pub struct ForeignCall {
     pub like: Vec<Like>,
     /// The worst it can do, where nothing of ours is like it.
     pub effect: Effect,
+}
+
+/// A file that was looked at before and after a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Relative to the root.
+    pub path: String,
+    /// What became of it.
+    pub change: Option<FileChange>,
 }
 
 /// A call of a tool of ours.

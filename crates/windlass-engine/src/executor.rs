@@ -29,7 +29,7 @@ use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Tool, ToolSet, Toolbox};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::{Artifacts, Change, FileChange, Files, Outside, Processes, Redactor, Snapshots};
 
@@ -108,8 +108,8 @@ impl Toolbox for Executor {
         Box::pin(self.observe_foreign(call))
     }
 
-    fn reported(&self, result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.report_foreign(result))
+    fn reported(&self, result: ToolResult, seen: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.report_foreign(result, seen))
     }
 }
 

@@ -2,6 +2,7 @@
 //! adapter speaks with it, until it is done, a limit is reached or somebody ends it. What an adapter knows is its
 //! protocol; everything that holds an agent is here, once for all of them.
 
+mod looked;
 mod metering;
 mod visit;
 mod words;
@@ -294,7 +295,8 @@ impl ForeignRuntime {
     async fn reconcile(&self, visit: &Visit<'_>) -> Result<(), RuntimeError> {
         let Metering::Wire(endpoint) = &self.metering else { return Ok(()) };
         let counted = endpoint.take_usage();
-        let Some(reported) = visit.reported() else { return Ok(()) };
+        // One that was stopped did not come to say it.
+        let Some(reported) = visit.reported().filter(|_| !visit.cancel.is_cancelled()) else { return Ok(()) };
         let sum = |usage: &Usage| usage.total_input().saturating_add(usage.output);
         let (ours, theirs) = (sum(&counted), sum(&reported.usage));
         if ours.abs_diff(theirs) <= (ours / 20).max(1_000) {

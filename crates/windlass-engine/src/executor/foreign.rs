@@ -12,7 +12,7 @@ use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Touch};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Touch};
 use windlass_core::workspace::{Change, FileChange};
 
 use super::one::{CallVoice, Case, guarded};
@@ -90,7 +90,7 @@ impl Executor {
         self.begin_foreign(call, Verdict::Allow, NOT_ASKED.to_owned(), Vec::new()).await
     }
 
-    pub(super) async fn report_foreign(&self, mut result: ToolResult) -> Result<(), StoreError> {
+    pub(super) async fn report_foreign(&self, mut result: ToolResult, seen: Vec<Seen>) -> Result<(), StoreError> {
         let begun = self.foreign.take(&result.id);
         let redacted = self.redactor.redact(&result.text).into_owned();
         (result.text, result.artifact) = self.fit(&redacted, MAX_OUTPUT, result.artifact.take());
@@ -98,6 +98,13 @@ impl Executor {
         if let Some(begun) = begun {
             ms = millis(self.clock.monotonic().saturating_sub(begun.at));
             for (path, was_there) in begun.writes {
+                if let Some(looked) = seen.iter().find(|looked| looked.path == path) {
+                    if let Some(change) = looked.change.clone() {
+                        let call = result.id.clone();
+                        self.outlet.emit(EventKind::FileChanged { call, change, swap: None }).await?;
+                    }
+                    continue;
+                }
                 let is_there = self.files.stat(&path).is_ok();
                 let change = match (was_there, is_there) {
                     (false, true) => Change::Created,

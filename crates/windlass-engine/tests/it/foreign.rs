@@ -43,7 +43,7 @@ impl Runtime for Guest {
                 job.outlet.emit(EventKind::IterationStarted { iteration: job.iteration, foreign_session }).await?;
             }
             for call in &job.pending {
-                job.toolbox.reported(ToolResult::failed(call, ErrorCategory::Interrupted, "again")).await?;
+                job.toolbox.reported(ToolResult::failed(call, ErrorCategory::Interrupted, "again"), Vec::new()).await?;
             }
             let again = if job.pending.is_empty() { "" } else { "again-" };
             for known in &self.calls {
@@ -58,7 +58,7 @@ impl Runtime for Guest {
                 if matches!(admitted, Admitted::Yes { .. }) {
                     let (id, name) = (call.id.clone(), call.name.clone());
                     let result = ToolResult { id, name, text: "did it".into(), error: None, artifact: None };
-                    job.toolbox.reported(result.clone()).await?;
+                    job.toolbox.reported(result.clone(), Vec::new()).await?;
                 }
             }
             Ok(Stop::Done)

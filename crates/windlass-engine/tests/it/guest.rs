@@ -91,7 +91,8 @@ async fn two_engines_in_one_process_share_nothing() {
 
 /// What the process has that a library could change: caught, blocked and ignored signals, directory, variables.
 fn process() -> (Vec<String>, std::path::PathBuf, Vec<(std::ffi::OsString, std::ffi::OsString)>) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // Of this thread: another one that is just starting a thread has all signals blocked for a moment.
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let signals =
         status.lines().filter(|line| ["SigCgt", "SigIgn", "SigBlk"].iter().any(|name| line.starts_with(name)));
     (signals.map(str::to_owned).collect(), std::env::current_dir().unwrap(), std::env::vars_os().collect())

@@ -13,9 +13,10 @@ use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
-use windlass_core::tool::{Admitted, Effect, ForeignCall};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen};
 use windlass_core::turn::Planned;
 
+use super::looked::{Before, written};
 use super::{ForeignRuntime, WantedOutput};
 
 /// The most calls of one message that are open at a time; what is over is not logged one by one.
@@ -101,6 +102,8 @@ struct State {
     /// The last thing of note was a call that was refused.
     refused: bool,
     open: HashMap<CallId, ToolCall>,
+    /// Files as they were before calls that write them.
+    before: HashMap<CallId, Vec<Before>>,
     reported: Option<Reported>,
     unbooked: Reported,
 }
@@ -203,10 +206,17 @@ impl<'a> Visit<'a> {
     /// Has a call judged that the agent asks about. Its answer goes to the agent as it is.
     pub async fn admit(&self, call: ForeignCall) -> Result<Admitted, RuntimeError> {
         let (id, effect) = (call.call.id.clone(), worst(&call));
+        let paths = written(self.job.files.as_ref(), &call.like);
         let admitted = self.job.toolbox.admit(call).await?;
+        // A person may have taken long: what is there now is what the call finds.
+        let before: Vec<Before> =
+            paths.into_iter().filter_map(|path| Before::of(self.job.files.as_ref(), path)).collect();
         let mut state = self.state();
         match &admitted {
             Admitted::Yes { .. } => {
+                if !before.is_empty() && state.before.len() < MAX_OPEN {
+                    state.before.insert(id, before);
+                }
                 state.refused = false;
                 state.worked |= effect > Effect::Read;
             }
@@ -245,8 +255,15 @@ impl<'a> Visit<'a> {
             return Ok(());
         }
         self.count_said(result.text.len())?;
-        self.job.toolbox.reported(result).await?;
+        let seen = self.looked_again(&result.id);
+        self.job.toolbox.reported(result, seen).await?;
         Ok(())
+    }
+
+    /// What became of the files that a call was to write.
+    fn looked_again(&self, call: &CallId) -> Vec<Seen> {
+        let before = self.state().before.remove(call).unwrap_or_default();
+        before.into_iter().filter_map(|before| before.compare(self.job.files.as_ref())).collect()
     }
 
     fn count_said(&self, bytes: usize) -> Result<(), RuntimeError> {
@@ -295,7 +312,9 @@ impl<'a> Visit<'a> {
     pub(super) async fn close_open_calls(&self, why: &str) -> Result<(), RuntimeError> {
         let open = std::mem::take(&mut self.state().open);
         for call in open.into_values() {
-            self.job.toolbox.reported(ToolResult::failed(&call, ErrorCategory::Interrupted, why)).await?;
+            let result = ToolResult::failed(&call, ErrorCategory::Interrupted, why);
+            let seen = self.looked_again(&call.id);
+            self.job.toolbox.reported(result, seen).await?;
         }
         Ok(())
     }

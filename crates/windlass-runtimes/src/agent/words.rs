@@ -44,7 +44,8 @@ async fn going_on(visit: &Visit<'_>) -> Result<String, RuntimeError> {
     for call in &visit.job.pending {
         text.push_str(&format!("- {} {}\n", call.name, clip(&call.args.to_string(), 500)));
         let why = "the agent was stopped while a person was asked, and makes the call again";
-        visit.job.toolbox.reported(ToolResult::failed(call, ErrorCategory::Interrupted, why)).await?;
+        let result = ToolResult::failed(call, ErrorCategory::Interrupted, why);
+        visit.job.toolbox.reported(result, Vec::new()).await?;
     }
     if visit.resume.is_none() {
         text = told_anew(visit, &format!("{}\n\n{text}", visit.job.prompt.text()));

@@ -18,7 +18,7 @@ use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Admitted, ForeignCall, ToolSet, Toolbox};
+use windlass_core::tool::{Admitted, ForeignCall, Seen, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
@@ -155,7 +155,7 @@ impl Toolbox for Desk {
         self.notes.observed.lock().unwrap().push(call);
         Box::pin(async { Ok(()) })
     }
-    fn reported(&self, result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.notes.results.lock().unwrap().push(result);
         Box::pin(async { Ok(()) })
     }

@@ -16,7 +16,7 @@ use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Admitted, Effect, Exposure, ForeignCall, ToolOutput, ToolSet, Toolbox};
+use windlass_core::tool::{Admitted, Effect, Exposure, ForeignCall, Seen, ToolOutput, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
@@ -383,7 +383,7 @@ impl Toolbox for Desk {
         self.note(format!("observed {} {}", call.id, call.name));
         Box::pin(std::future::ready(Ok(())))
     }
-    fn reported(&self, result: ToolResult) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.note(format!("reported {} {}: {}", result.id, result.name, result.text));
         Box::pin(std::future::ready(Ok(())))
     }
