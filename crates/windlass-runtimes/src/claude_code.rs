@@ -13,8 +13,9 @@ use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::launch::launch;
-use self::turn::{Ended, Turn};
-use crate::agent::{Adapter, Answer, End, Visit, told_anew};
+use self::turn::Turn;
+use crate::agent::{Adapter, Answer, End, Visit};
+use crate::conversation::{Ended, one_turn};
 use crate::offered::offered;
 use crate::peer::Peer;
 
@@ -103,24 +104,8 @@ impl Adapter for ClaudeCode {
     }
 
     fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(async move {
-            let session = visit.session();
-            match self.turn(visit, session.as_deref(), say.to_owned()).await? {
-                Ended::Answered(answer) => return Ok(answer),
-                Ended::Forgotten => {}
-            }
-            let text = "Claude Code does not know the conversation any more that it was to go on with; it begins a new \
-                one and is told what was said before, shortened";
-            visit.warn("session_lost", text.to_owned()).await?;
-            match self.turn(visit, None, told_anew(visit, say)).await? {
-                Ended::Answered(answer) => Ok(answer),
-                Ended::Forgotten => {
-                    let end = End::Broken(
-                        "it says that it does not know a conversation that it was not asked for".to_owned(),
-                    );
-                    Ok(Answer { text: String::new(), output: None, end })
-                }
-            }
-        })
+        Box::pin(one_turn(visit, say, "Claude Code", move |session, say| {
+            Box::pin(async move { self.turn(visit, session.as_deref(), say).await })
+        }))
     }
 }

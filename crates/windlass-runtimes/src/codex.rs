@@ -10,8 +10,9 @@ mod turn;
 use windlass_core::BoxFuture;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
-use self::turn::{Ended, Turn};
-use crate::agent::{Adapter, Answer, End, Visit, told_anew};
+use self::turn::Turn;
+use crate::agent::{Adapter, Answer, End, Visit};
+use crate::conversation::{Ended, one_turn};
 use crate::rpc::Rpc;
 
 pub use self::options::CodexOptions;
@@ -84,21 +85,6 @@ impl Adapter for Codex {
     }
 
     fn converse<'a>(&'a self, visit: &'a Visit<'a>, say: &'a str) -> BoxFuture<'a, Result<Answer, RuntimeError>> {
-        Box::pin(async move {
-            match self.turn(visit, visit.session(), say.to_owned()).await? {
-                Ended::Answered(answer) => return Ok(answer),
-                Ended::Forgotten => {}
-            }
-            let text = "Codex does not know the conversation any more that it was to go on with; it begins a new one and \
-                is told what was said before, shortened";
-            visit.warn("session_lost", text.to_owned()).await?;
-            match self.turn(visit, None, told_anew(visit, say)).await? {
-                Ended::Answered(answer) => Ok(answer),
-                Ended::Forgotten => {
-                    let why = "it says that it does not know a conversation that it was not asked for";
-                    Ok(Answer { text: String::new(), output: None, end: End::Broken(why.to_owned()) })
-                }
-            }
-        })
+        Box::pin(one_turn(visit, say, "Codex", move |session, say| Box::pin(self.turn(visit, session, say))))
     }
 }

@@ -18,6 +18,7 @@ pub mod meter;
 pub mod patch_proposal;
 pub mod peer;
 
+mod conversation;
 mod given;
 mod no_tools;
 mod offered;

@@ -20,6 +20,7 @@ use super::ended::{answer, reported};
 use super::options::OURS;
 use super::words::{blocks, delta_of, result_text};
 use crate::agent::{Answer, CANCEL_GRACE, End, Visit};
+use crate::conversation::Ended;
 use crate::peer::Peer;
 use crate::said::Said;
 
@@ -34,14 +35,6 @@ const HOOK_TIMEOUT: u32 = 7 * 24 * 3600;
 const MAX_OPEN: usize = 256;
 /// Calls of one turn whose verdict is remembered.
 const MAX_CALLS: usize = 20_000;
-
-/// How a turn ended.
-pub(super) enum Ended {
-    /// With an answer.
-    Answered(Answer),
-    /// The conversation it was to go on with is not known to it.
-    Forgotten,
-}
 
 /// What a request of the program waits for.
 enum Open {

@@ -21,6 +21,7 @@ use super::items::{call, foreign, result};
 use super::launch;
 use super::options::CodexOptions;
 use crate::agent::{Answer, CANCEL_GRACE, End, Reported, Visit};
+use crate::conversation::Ended;
 use crate::offered::is_offered;
 use crate::rpc::{Heard, Rpc, RpcError};
 use crate::said::Said;
@@ -30,14 +31,6 @@ const MAX_CALLS: usize = 20_000;
 const MAX_WARNINGS: u32 = 20;
 /// How often in a row it may say that it tries its model again. It would do so for ever.
 const MAX_RETRIES: u32 = 6;
-
-/// How a turn ended.
-pub(super) enum Ended {
-    /// With an answer.
-    Answered(Answer),
-    /// The conversation it was to go on with is not known to it.
-    Forgotten,
-}
 
 /// What is known of a call.
 struct Known {
