@@ -50,16 +50,10 @@ impl ModelPlan {
             Some(file) if agent.model.is_none() && agent.provider.is_none() => Some(recorded_model(file)?),
             _ => None,
         };
-        let (named, model) = split_model(recorded.as_deref().or(settings.layers.text("model")))?;
-        let vendor = match (settings.layers.text("provider"), named) {
-            // What stands in the model counts over a setting, but not over a flag that says otherwise.
-            (_, Some(named)) if agent.provider.is_none() => named,
-            (Some(id), Some(named)) if id != named.id => {
-                return Err(Failure::usage(format!("the model names `{}` and --provider says `{id}`", named.id)));
-            }
-            (Some(id), _) => known_vendor(id)?,
-            (None, Some(named)) => named,
-            (None, None) => guess_vendor(model.as_deref(), settings)?,
+        let (named, model) = named(agent, recorded.as_deref().or(settings.layers.text("model")), settings)?;
+        let vendor = match named {
+            Some(vendor) => vendor,
+            None => guess_vendor(model.as_deref(), settings)?,
         };
         let model = match (model, default_model(vendor)) {
             (Some(model), _) => model,
@@ -69,13 +63,7 @@ impl ModelPlan {
                     .hint(format!("name one with -m, for example -m {}/MODEL, or set `model`", vendor.id)));
             }
         };
-        let configured = settings.layers.text(&Settings::named("providers", vendor.id, "base_url"));
-        let base_url = agent.base_url.clone().or_else(|| configured.map(str::to_owned));
-        let tape = match (&agent.record, &agent.cassette) {
-            (Some(file), _) => Some(Tape::Record(file.clone())),
-            (None, Some(file)) => Some(Tape::Play(file.clone())),
-            (None, None) => None,
-        };
+        let (base_url, tape) = (base_url(agent, vendor, settings), Tape::of(agent));
         Ok(Self::Served { vendor, model, base_url, tape })
     }
 }
@@ -102,8 +90,32 @@ fn recorded_model(file: &Path) -> Result<String, Failure> {
     }
 }
 
+/// The vendor and the model that were named, each where it was. What stands in the model counts over a setting, but not
+/// over a flag that says otherwise.
+pub(crate) fn named(
+    agent: &AgentArgs,
+    text: Option<&str>,
+    settings: &Settings,
+) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
+    let (named, model) = split_model(text)?;
+    match (settings.layers.text("provider"), named) {
+        (_, Some(named)) if agent.provider.is_none() => Ok((Some(named), model)),
+        (Some(id), Some(named)) if id != named.id => {
+            Err(Failure::usage(format!("the model names `{}` and --provider says `{id}`", named.id)))
+        }
+        (Some(id), _) => Ok((Some(known_vendor(id)?), model)),
+        (None, named) => Ok((named, model)),
+    }
+}
+
+/// Where a vendor is asked, when it is not its own address.
+pub(crate) fn base_url(agent: &AgentArgs, vendor: &Vendor, settings: &Settings) -> Option<String> {
+    let configured = settings.layers.text(&Settings::named("providers", vendor.id, "base_url"));
+    agent.base_url.clone().or_else(|| configured.map(str::to_owned))
+}
+
 /// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.
-pub(crate) fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
+fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
     let Some(text) = text else { return Ok((None, None)) };
     match text.split_once('/') {
         Some((first, rest)) if vendor(first).is_some() => Ok((vendor(first), Some(rest.to_owned()))),
@@ -114,7 +126,7 @@ pub(crate) fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>
     }
 }
 
-pub(crate) fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
+fn known_vendor(id: &str) -> Result<&'static Vendor, Failure> {
     vendor(id).ok_or_else(|| {
         let all: Vec<&str> = VENDORS.iter().map(|v| v.id).collect();
         let failure = Failure::usage(format!("there is no vendor `{id}`"));

@@ -1,6 +1,7 @@
-//! Which runtime works, and what it is given: the names people type, where their programs are, which wires they speak,
-//! how they sign in. What cannot be had is said here, before anything starts.
+//! Which runtime works, and what it is given: its program, its model and who serves it, how it signs in. What cannot be
+//! had is said here, before anything starts.
 
+mod known;
 mod options;
 
 use std::path::{Path, PathBuf};
@@ -10,156 +11,17 @@ use windlass_core::runtime::RunMode;
 use windlass_host::config::nearest;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
-use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
 
+pub(crate) use self::known::{Kind, Known, RUNTIMES};
+
+use self::known::ANY_ACP;
 use self::options::Given;
 use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::plan::{self, ModelPlan};
 use crate::settings::Settings;
 use crate::tape::Tape;
-
-/// A runtime by its name.
-pub(crate) struct Known {
-    /// What people type.
-    pub(crate) name: &'static str,
-    /// How it is driven.
-    pub(crate) kind: Kind,
-    /// Its program, where it has one.
-    pub(crate) program: Option<&'static str>,
-    /// In which words it asks its model.
-    pub(crate) speaks: &'static [Protocol],
-    /// The vendors that are tried when none is named.
-    pub(crate) vendors: &'static [&'static str],
-    /// Instruction files of a project that it reads by itself.
-    pub(crate) reads: &'static [&'static str],
-    /// It does not work before it is told its model.
-    pub(crate) needs_model: bool,
-    /// How it comes onto a machine.
-    pub(crate) install: &'static str,
-    /// The version it was last certified with.
-    pub(crate) tested: Option<&'static str>,
-    /// Its own sign-in.
-    pub(crate) login: Login,
-    /// What it is, in a few words.
-    pub(crate) about: &'static str,
-}
-
-/// How a runtime is driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Native,
-    Completion,
-    Patch,
-    ClaudeCode,
-    Codex,
-    Acp,
-}
-
-/// What an agent needs to sign in by itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Login {
-    /// Its credential file below the person's home, which is all that it gets of it.
-    pub(crate) file: Option<&'static str>,
-    /// The hosts it has to reach.
-    pub(crate) hosts: &'static [&'static str],
-}
-
-const NO_LOGIN: Login = Login { file: None, hosts: &[] };
-
-const ANTHROPIC: &[Protocol] = &[Protocol::AnthropicMessages, Protocol::BedrockAnthropic, Protocol::VertexAnthropic];
-const EVERY_WIRE: &[Protocol] = &[
-    Protocol::AnthropicMessages,
-    Protocol::BedrockAnthropic,
-    Protocol::VertexAnthropic,
-    Protocol::OpenAiResponses,
-    Protocol::OpenAiChat,
-    Protocol::Gemini,
-];
-
-const OURS: Known = Known {
-    name: "native",
-    kind: Kind::Native,
-    program: None,
-    speaks: &[],
-    vendors: &[],
-    reads: &[],
-    needs_model: false,
-    install: "built in",
-    tested: None,
-    login: NO_LOGIN,
-    about: "the built-in agent",
-};
-
-/// All runtimes that have a name.
-pub(crate) const RUNTIMES: &[Known] = &[
-    OURS,
-    Known {
-        name: "patch",
-        kind: Kind::Patch,
-        about: "a model proposes a patch, the engine checks and applies it",
-        ..OURS
-    },
-    Known { name: "completion", kind: Kind::Completion, about: "a model answers; it has no tools", ..OURS },
-    Known {
-        name: "claude-code",
-        kind: Kind::ClaudeCode,
-        program: Some("claude"),
-        speaks: ANTHROPIC,
-        vendors: &["anthropic"],
-        reads: &["CLAUDE.md"],
-        needs_model: false,
-        install: "npm install -g @anthropic-ai/claude-code",
-        tested: Some("2.1.325"),
-        login: Login {
-            file: Some(".claude/.credentials.json"),
-            hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
-        },
-        about: "Claude Code, by its control protocol",
-    },
-    Known {
-        name: "codex",
-        kind: Kind::Codex,
-        program: Some("codex"),
-        speaks: &[Protocol::OpenAiResponses],
-        vendors: &["openai"],
-        reads: &["AGENTS.md"],
-        needs_model: false,
-        install: "npm install -g @openai/codex",
-        tested: Some("0.166.0"),
-        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
-        about: "Codex, by its app server",
-    },
-    Known {
-        name: "opencode",
-        kind: Kind::Acp,
-        program: Some("opencode"),
-        speaks: EVERY_WIRE,
-        vendors: &["anthropic", "openai"],
-        reads: &["AGENTS.md", "CLAUDE.md"],
-        needs_model: true,
-        install: "npm install -g opencode-ai",
-        tested: Some("1.18.33"),
-        login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
-        about: "opencode, by ACP",
-    },
-];
-
-/// Any agent that speaks ACP, by its command.
-const ANY_ACP: Known = Known {
-    name: "acp",
-    kind: Kind::Acp,
-    program: None,
-    speaks: EVERY_WIRE,
-    vendors: &["anthropic", "openai", "gemini"],
-    reads: &[],
-    needs_model: false,
-    install: "",
-    tested: None,
-    login: NO_LOGIN,
-    about: "any agent that speaks ACP, as acp:COMMAND",
-};
 
 /// Who works.
 pub(crate) enum RuntimePlan {
@@ -275,7 +137,8 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
         unheard.push("reasoning_effort");
     }
     let keys = unheard.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
-    (!unheard.is_empty()).then(|| format!("{} cannot be told {keys} of the settings", plan.name))
+    (!unheard.is_empty())
+        .then(|| format!("{} cannot be told {keys}: the settings count for the built-in agent only", plan.name))
 }
 
 fn unknown(name: &str) -> Failure {
@@ -312,7 +175,7 @@ fn foreign(
         Some(_) => known.name.to_owned(),
         None => format!("acp-{}", plain_name(&program)),
     };
-    let (vendor, mut model) = named_model(agent, settings)?;
+    let (vendor, mut model) = plan::named(agent, settings.layers.text("model"), settings)?;
     let login = auth.as_deref() == Some("login");
     let metering = metering_plan(known, login, metering.as_deref(), settings)?;
     if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
@@ -350,19 +213,6 @@ fn foreign(
     })))
 }
 
-/// The vendor and the model that were named, each where it was.
-fn named_model(agent: &AgentArgs, settings: &Settings) -> Result<(Option<&'static Vendor>, Option<String>), Failure> {
-    let (named, model) = plan::split_model(settings.layers.text("model"))?;
-    match (settings.layers.text("provider"), named) {
-        (_, Some(named)) if agent.provider.is_none() => Ok((Some(named), model)),
-        (Some(id), Some(named)) if id != named.id => {
-            Err(Failure::usage(format!("the model names `{}` and --provider says `{id}`", named.id)))
-        }
-        (Some(id), _) => Ok((Some(plan::known_vendor(id)?), model)),
-        (None, named) => Ok((named, model)),
-    }
-}
-
 fn upstream(
     known: &Known,
     named: Option<&'static Vendor>,
@@ -397,14 +247,7 @@ fn upstream(
         return Err(Failure::usage(format!("`{}` does not speak the way `{}` is asked", known.name, vendor.id))
             .hint(format!("vendors that it can ask: {}", fit.join(", "))));
     }
-    let configured = settings.layers.text(&Settings::named("providers", vendor.id, "base_url"));
-    let base_url = agent.base_url.clone().or_else(|| configured.map(str::to_owned));
-    let tape = match (&agent.record, &agent.cassette) {
-        (Some(file), _) => Some(Tape::Record(file.clone())),
-        (None, Some(file)) => Some(Tape::Play(file.clone())),
-        (None, None) => None,
-    };
-    Ok(Upstream { vendor, base_url, tape })
+    Ok(Upstream { vendor, base_url: plan::base_url(agent, vendor, settings), tape: Tape::of(agent) })
 }
 
 /// Decision 9: what cannot be counted has to be accepted in so many words.

@@ -122,6 +122,34 @@ impl Ready {
     }
 }
 
+/// How runs of a desk are to be done.
+fn run_options(settings: &Settings, opening: &Opening<'_>, mode: RunMode, live: bool) -> Result<RunOptions, Failure> {
+    let mut budget = settings.budget()?;
+    if opening.only_land {
+        budget.iterations = Some(1);
+    }
+    let mut terms = contract::terms(settings, opening.contract)?;
+    let looks = mode == RunMode::Analysis || settings.profile.as_ref().is_some_and(|one| one.lands_nothing);
+    if opening.isolation == Isolation::Isolated && looks && !opening.only_land {
+        terms.write_paths = Some(Vec::new());
+        terms.allow_no_changes = true;
+    }
+    Ok(RunOptions {
+        isolation: opening.isolation,
+        contract: Contract { kept: opening.kept.clone(), ordered: opening.only_land, ..terms },
+        budget,
+        on_ask: on_ask(settings),
+        ask_expiry: ask_expiry(settings)?,
+        yes: opening.agent.yes,
+        live,
+        how: match opening.only_land {
+            true => None,
+            false => How::of(opening.agent, opening.limits, opening.contract).to_value(),
+        },
+        ..RunOptions::default()
+    })
+}
+
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
         let Ready { mut settings, root, plan, tools } = ready;
@@ -160,9 +188,9 @@ impl Desk {
         let redactor = || wire::redactor(&settings);
         let validators = contract::validators(&settings, opening.contract, &root, redactor, isolated)?;
         let wired = wire::engine(&settings, &agent, root.clone(), default_mode, tools, validators)?;
-        let which = match opening.which {
+        let which = match &opening.which {
             Which::New => Open::New,
-            Which::Named(id) => Open::Resume(session_id(&id)?),
+            Which::Named(id) => Open::Resume(session_id(id)?),
             Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
         };
         let session = wired.engine.open(which, wired.mode).await?;
@@ -176,30 +204,7 @@ impl Desk {
         let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
         let foreign = plan.as_ref().and_then(RuntimePlan::foreign);
         let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some(), foreign);
-        let mut budget = settings.budget()?;
-        if opening.only_land {
-            budget.iterations = Some(1);
-        }
-        let mut terms = contract::terms(&settings, opening.contract)?;
-        let looks = wired.mode == RunMode::Analysis || settings.profile.as_ref().is_some_and(|one| one.lands_nothing);
-        if isolated && looks && !opening.only_land {
-            terms.write_paths = Some(Vec::new());
-            terms.allow_no_changes = true;
-        }
-        let options = RunOptions {
-            isolation: opening.isolation,
-            contract: Contract { kept: opening.kept, ordered: opening.only_land, ..terms },
-            budget,
-            on_ask: on_ask(&settings),
-            ask_expiry: ask_expiry(&settings)?,
-            yes: opening.agent.yes,
-            live: view.wants_live(),
-            how: match opening.only_land {
-                true => None,
-                false => How::of(opening.agent, opening.limits, opening.contract).to_value(),
-            },
-            ..RunOptions::default()
-        };
+        let options = run_options(&settings, &opening, wired.mode, view.wants_live())?;
         let mut desk = Self {
             session,
             root,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::workspace::{NoSecrets, Redactor};
 use windlass_providers::{Player, ProviderOptions, Recorder, SecretString, Vendor};
 
+use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::out::say;
 use crate::wire::read_text;
@@ -32,6 +33,15 @@ pub(crate) enum Asks {
 }
 
 impl Tape {
+    /// The one that was asked for.
+    pub(crate) fn of(agent: &AgentArgs) -> Option<Self> {
+        match (&agent.record, &agent.cassette) {
+            (Some(file), _) => Some(Self::Record(file.clone())),
+            (None, Some(file)) => Some(Self::Play(file.clone())),
+            (None, None) => None,
+        }
+    }
+
     /// Puts the cassette beside the network, or in its place.
     pub(crate) fn put_in(
         &self,

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::entry::json_len;
 use super::*;
 use crate::clock::Timestamp;
 use crate::event::{Order, VERSION};

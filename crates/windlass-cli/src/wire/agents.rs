@@ -126,9 +126,7 @@ impl Making<'_> {
             MeteringPlan::Wire => Metering::Wire(Arc::new(self.meter(plan)?)),
         })
     }
-}
 
-impl Making<'_> {
     /// The endpoint that an agent's model is asked through.
     fn meter(&self, plan: &ForeignPlan) -> Result<Meter, Failure> {
         let mut upstreams = Vec::new();

@@ -98,29 +98,29 @@ impl Executor {
         if let Some(begun) = begun {
             ms = millis(self.clock.monotonic().saturating_sub(begun.at));
             for (path, was_there) in begun.writes {
-                if let Some(looked) = seen.iter().find(|looked| looked.path == path) {
-                    if let Some(change) = looked.change.clone() {
-                        let call = result.id.clone();
-                        self.outlet.emit(EventKind::FileChanged { call, change, swap: None }).await?;
-                    }
-                    continue;
-                }
-                let is_there = self.files.stat(&path).is_ok();
-                let change = match (was_there, is_there) {
-                    (false, true) => Change::Created,
-                    (true, true) => Change::Modified,
-                    (true, false) => Change::Deleted,
-                    (false, false) => continue,
+                let change = match seen.iter().find(|looked| looked.path == path) {
+                    Some(looked) => looked.change.clone(),
+                    None => self.change_at(path, was_there, result.error.is_some()),
                 };
-                if result.error.is_some() && was_there == is_there {
-                    continue;
+                if let Some(change) = change {
+                    let call = result.id.clone();
+                    self.outlet.emit(EventKind::FileChanged { call, change, swap: None }).await?;
                 }
-                let change = FileChange { path, change, added: 0, removed: 0, diff: None };
-                self.outlet.emit(EventKind::FileChanged { call: result.id.clone(), change, swap: None }).await?;
             }
         }
         self.outlet.emit(EventKind::CallFinished { result, ms }).await?;
         Ok(())
+    }
+
+    /// What became of a path that a call was to write and that nobody looked at before.
+    fn change_at(&self, path: String, was_there: bool, failed: bool) -> Option<FileChange> {
+        let change = match (was_there, self.files.stat(&path).is_ok()) {
+            (false, true) => Change::Created,
+            (true, false) => Change::Deleted,
+            (true, true) if !failed => Change::Modified,
+            (true, true) | (false, false) => return None,
+        };
+        Some(FileChange { path, change, added: 0, removed: 0, diff: None })
     }
 
     async fn begin_foreign(

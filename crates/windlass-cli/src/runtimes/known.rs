@@ -1,0 +1,145 @@
+//! The runtimes that have a name: where their programs are, which wires they speak, how they sign in. Data alone; adding
+//! an agent is a row.
+
+use windlass_providers::protocol::Protocol;
+
+/// A runtime by its name.
+pub(crate) struct Known {
+    /// What people type.
+    pub(crate) name: &'static str,
+    /// How it is driven.
+    pub(crate) kind: Kind,
+    /// Its program, where it has one.
+    pub(crate) program: Option<&'static str>,
+    /// In which words it asks its model.
+    pub(crate) speaks: &'static [Protocol],
+    /// The vendors that are tried when none is named.
+    pub(crate) vendors: &'static [&'static str],
+    /// Instruction files of a project that it reads by itself.
+    pub(crate) reads: &'static [&'static str],
+    /// It does not work before it is told its model.
+    pub(crate) needs_model: bool,
+    /// How it comes onto a machine.
+    pub(crate) install: &'static str,
+    /// The version it was last certified with.
+    pub(crate) tested: Option<&'static str>,
+    /// Its own sign-in.
+    pub(crate) login: Login,
+    /// What it is, in a few words.
+    pub(crate) about: &'static str,
+}
+
+/// How a runtime is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Native,
+    Completion,
+    Patch,
+    ClaudeCode,
+    Codex,
+    Acp,
+}
+
+/// What an agent needs to sign in by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Login {
+    /// Its credential file below the person's home, which is all that it gets of it.
+    pub(crate) file: Option<&'static str>,
+    /// The hosts it has to reach.
+    pub(crate) hosts: &'static [&'static str],
+}
+
+const NO_LOGIN: Login = Login { file: None, hosts: &[] };
+
+const ANTHROPIC: &[Protocol] = &[Protocol::AnthropicMessages, Protocol::BedrockAnthropic, Protocol::VertexAnthropic];
+const EVERY_WIRE: &[Protocol] = &[
+    Protocol::AnthropicMessages,
+    Protocol::BedrockAnthropic,
+    Protocol::VertexAnthropic,
+    Protocol::OpenAiResponses,
+    Protocol::OpenAiChat,
+    Protocol::Gemini,
+];
+
+const OURS: Known = Known {
+    name: "native",
+    kind: Kind::Native,
+    program: None,
+    speaks: &[],
+    vendors: &[],
+    reads: &[],
+    needs_model: false,
+    install: "built in",
+    tested: None,
+    login: NO_LOGIN,
+    about: "the built-in agent",
+};
+
+/// All runtimes that have a name.
+pub(crate) const RUNTIMES: &[Known] = &[
+    OURS,
+    Known {
+        name: "patch",
+        kind: Kind::Patch,
+        about: "a model proposes a patch, the engine checks and applies it",
+        ..OURS
+    },
+    Known { name: "completion", kind: Kind::Completion, about: "a model answers; it has no tools", ..OURS },
+    Known {
+        name: "claude-code",
+        kind: Kind::ClaudeCode,
+        program: Some("claude"),
+        speaks: ANTHROPIC,
+        vendors: &["anthropic"],
+        reads: &["CLAUDE.md"],
+        needs_model: false,
+        install: "npm install -g @anthropic-ai/claude-code",
+        tested: Some("2.1.325"),
+        login: Login {
+            file: Some(".claude/.credentials.json"),
+            hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
+        },
+        about: "Claude Code, by its control protocol",
+    },
+    Known {
+        name: "codex",
+        kind: Kind::Codex,
+        program: Some("codex"),
+        speaks: &[Protocol::OpenAiResponses],
+        vendors: &["openai"],
+        reads: &["AGENTS.md"],
+        needs_model: false,
+        install: "npm install -g @openai/codex",
+        tested: Some("0.166.0"),
+        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
+        about: "Codex, by its app server",
+    },
+    Known {
+        name: "opencode",
+        kind: Kind::Acp,
+        program: Some("opencode"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai"],
+        reads: &["AGENTS.md", "CLAUDE.md"],
+        needs_model: true,
+        install: "npm install -g opencode-ai",
+        tested: Some("1.18.33"),
+        login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
+        about: "opencode, by ACP",
+    },
+];
+
+/// Any agent that speaks ACP, by its command.
+pub(crate) const ANY_ACP: Known = Known {
+    name: "acp",
+    kind: Kind::Acp,
+    program: None,
+    speaks: EVERY_WIRE,
+    vendors: &["anthropic", "openai", "gemini"],
+    reads: &[],
+    needs_model: false,
+    install: "",
+    tested: None,
+    login: NO_LOGIN,
+    about: "any agent that speaks ACP, as acp:COMMAND",
+};
