@@ -2,13 +2,12 @@
 //! hostile agents as runtimes, and says which of them keep the contract. It knows no other crate of ours, only the
 //! command line, the settings and the log; everything it listens on is loopback, and homes are temporary.
 //!
-//! The tour: [`model`] is the vendor, `place` a person's things, `product` how windlass is spoken to, `contract` what
+//! The tour: [`windlass_scripted`] is the vendor, `place` a person's things, `product` how windlass is spoken to, `contract` what
 //! holds for every run, `scenario` what is tried, [`Matrix`] what came of it, and [`speed`] what it costs.
 
 mod child;
 mod contract;
 mod matrix;
-pub mod model;
 mod place;
 mod product;
 mod run;
