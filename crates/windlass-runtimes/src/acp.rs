@@ -171,7 +171,11 @@ impl Acp {
         let end = match waited {
             Waited::Answer(answer) => {
                 self.count(live, visit, &answer).await?;
-                ended(&answer, &text)
+                match ended(&answer, &text) {
+                    // Some take a refusal for the end of the turn; nobody else ended it.
+                    End::Cancelled if !visit.cancel.is_cancelled() && visit.ended_at_a_refusal() => End::Done,
+                    end => end,
+                }
             }
             Waited::Error(err) => failed(&self.name, err),
             Waited::Gone(end) => end,

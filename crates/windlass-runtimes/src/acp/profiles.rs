@@ -127,6 +127,9 @@ request_permissions = true
 [analytics]
 enabled = false
 
+[features]
+use_legacy_landlock = true
+
 [permissions.windlass.filesystem]
 ":root" = "read"
 "#;
@@ -207,7 +210,21 @@ pub const PROFILES: &[Profile] = &[
         fs: false,
         mcp: false,
         asks: true,
-        steered_by: &[".gemini", ".agents"],
+        steered_by: &[
+            ".gemini/settings.json",
+            ".gemini/trustedFolders.json",
+            ".gemini/policies",
+            ".gemini/extensions",
+            ".gemini/commands",
+            ".gemini/skills",
+            ".gemini/agents",
+            ".gemini/hooks",
+            ".gemini/GEMINI.md",
+            ".gemini/memory",
+            ".gemini/.env",
+            ".env",
+            ".agents",
+        ],
         ..GENERIC
     },
     Profile {
@@ -218,7 +235,20 @@ pub const PROFILES: &[Profile] = &[
         home_files: &[(".windlass/qwen.json", QWEN)],
         mode: Some("default"),
         asks: true,
-        steered_by: &[".qwen", ".agents"],
+        steered_by: &[
+            ".qwen/settings.json",
+            ".qwen/trustedFolders.json",
+            ".qwen/extensions",
+            ".qwen/commands",
+            ".qwen/skills",
+            ".qwen/agents",
+            ".qwen/hooks",
+            ".qwen/QWEN.md",
+            ".qwen/memories",
+            ".qwen/.env",
+            ".env",
+            ".agents",
+        ],
         ..GENERIC
     },
     Profile {
@@ -245,6 +275,8 @@ pub const PROFILES: &[Profile] = &[
             (Some(Dialect::Gemini), &[("{provider}", "google")]),
             (None, &[("{provider}", "openai")]),
         ],
+        fs: false,
+        terminal: false,
         asks: true,
         turn_usage: TurnUsage::LastCall,
         kinds: &[("shell", "execute"), ("write", "edit"), ("edit", "edit"), ("tree", "read")],
@@ -275,7 +307,19 @@ pub const PROFILES: &[Profile] = &[
         mode: Some("default"),
         asks: true,
         reports_cost: true,
-        steered_by: &[".claude", ".claude.json"],
+        steered_by: &[
+            ".claude/settings.json",
+            ".claude/settings.local.json",
+            ".claude/remote-settings.json",
+            ".claude/CLAUDE.md",
+            ".claude/rules",
+            ".claude/agents",
+            ".claude/commands",
+            ".claude/skills",
+            ".claude/plugins",
+            ".claude/hooks",
+            ".claude/output-styles",
+        ],
         ..GENERIC
     },
     Profile {
@@ -287,7 +331,17 @@ pub const PROFILES: &[Profile] = &[
         home_files: &[(".codex/config.toml", CODEX)],
         mode: Some("permission-profile:windlass"),
         asks: true,
-        steered_by: &[".codex/rules", ".codex/AGENTS.md"],
+        steered_by: &[
+            ".codex/rules",
+            ".codex/AGENTS.md",
+            ".codex/AGENTS.override.md",
+            ".codex/prompts",
+            ".codex/skills",
+            ".codex/plugins",
+            ".codex/hooks.json",
+            ".codex/requirements.toml",
+            ".agents",
+        ],
         ..GENERIC
     },
 ];

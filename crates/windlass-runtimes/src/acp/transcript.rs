@@ -174,8 +174,8 @@ impl Transcript {
     /// The agent asks about a call: what it says of it is taken in, and it is in the log.
     pub(super) async fn asked(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<Told, RuntimeError> {
         let id = key(&update.tool_call_id.0);
-        // What it asks about a second time is judged a second time, as a call of its own.
-        let before = self.open.get(&id).filter(|told| told.asked).cloned();
+        // What it asks about a second time, or after it began, is judged as a call of its own.
+        let before = self.open.get(&id).filter(|told| told.asked || told.begun).cloned();
         if before.is_some() {
             self.over(visit, &id).await?;
         }
