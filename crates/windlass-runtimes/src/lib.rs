@@ -19,6 +19,7 @@ pub mod patch_proposal;
 pub mod peer;
 
 mod conversation;
+mod filling;
 mod given;
 mod no_tools;
 mod offered;

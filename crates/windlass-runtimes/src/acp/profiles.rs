@@ -1,6 +1,8 @@
 //! What is known of agents that speak the protocol, as data: how each is started, pointed at a model and held. A new one
 //! is one more entry; nothing here is code that only one agent needs.
 
+use crate::filling::EVERY_CLIENT;
+
 /// The wire protocol that the run's model is asked in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -54,17 +56,6 @@ pub struct Profile {
     /// Files and folders of its home that steer it, and that an earlier try may have left for the next.
     pub steered_by: &'static [&'static str],
 }
-
-/// Every client's own variables: whoever needs another kind says so in its options.
-const EVERY_CLIENT: Pairs = &[
-    ("ANTHROPIC_BASE_URL", "{url}"),
-    ("ANTHROPIC_API_KEY", "{key}"),
-    ("OPENAI_BASE_URL", "{url}/v1"),
-    ("OPENAI_API_BASE", "{url}/v1"),
-    ("OPENAI_API_KEY", "{key}"),
-    ("GOOGLE_GEMINI_BASE_URL", "{url}"),
-    ("GEMINI_API_KEY", "{key}"),
-];
 
 /// The settings of opencode: one provider, ours, and everything asked about.
 const OPENCODE: &str = concat!(
@@ -147,8 +138,8 @@ pub(super) fn turn_usage(agent: &str) -> TurnUsage {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::options::Values;
     use super::*;
+    use crate::filling::Values;
 
     #[test]
     fn every_setting_that_is_json_stays_json_when_it_is_filled() {
