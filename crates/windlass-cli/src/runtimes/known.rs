@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     ClaudeCode,
     Codex,
     Acp,
+    Aider,
+    Cli,
 }
 
 /// What an agent needs to sign in by itself.
@@ -128,6 +130,24 @@ pub(crate) const RUNTIMES: &[Known] = &[
         login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
         about: "opencode, by ACP",
     },
+    Known {
+        name: "aider",
+        kind: Kind::Aider,
+        program: Some("aider"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["aider-chat==0.86.2"],
+            version: "0.86.2",
+            pins: include_str!("pins/aider.txt"),
+            python: (10, 12),
+            program: "bin/aider",
+        },
+        login: NO_LOGIN,
+        about: "Aider, one prompt at a time",
+    },
 ];
 
 /// Any agent that speaks ACP, by its command.
@@ -142,4 +162,12 @@ pub(crate) const ANY_ACP: Known = Known {
     install: Install::BuiltIn,
     login: NO_LOGIN,
     about: "any agent that speaks ACP, as acp:COMMAND",
+};
+
+/// Any program that does one prompt and ends, by the settings.
+pub(crate) const ANY_CLI: Known = Known {
+    name: "cli",
+    kind: Kind::Cli,
+    about: "a program that does one prompt and ends",
+    ..ANY_ACP
 };

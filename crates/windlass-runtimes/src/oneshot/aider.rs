@@ -99,8 +99,8 @@ const OUR_ENV: &[&str] = &[
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AiderOptions {
-    /// The Python that runs it and its script.
-    pub command: Vec<String>,
+    /// The Python that it is installed for.
+    pub python: String,
     /// Further words.
     pub args: Vec<String>,
     /// Variables for it.
@@ -131,10 +131,6 @@ impl AiderOptions {
         let Some(model) = &self.model else {
             return Err("Aider has to be told its model; name one with -m, or set `model`".to_owned());
         };
-        let [python @ .., _script] = self.command.as_slice() else { return Err(no_python()) };
-        if python.is_empty() {
-            return Err(no_python());
-        }
         let starts = |name: &String| name.starts_with('-');
         if let Some(odd) = self.files.iter().chain(&self.read_files).find(|name| starts(name)) {
             return Err(format!("`{odd}` is not the name of a file"));
@@ -144,7 +140,7 @@ impl AiderOptions {
         let (args, env) = (self.words(&named(model, dialect)), self.env.clone());
         Ok(Program {
             name: "aider".to_owned(),
-            command: python.to_vec(),
+            command: vec![self.python],
             args: std::iter::once(start).chain(args).collect(),
             resume_args: Vec::new(),
             env: pairs(HELD).chain(env).collect(),
@@ -236,12 +232,6 @@ const POINTED: &[(&str, &str)] = &[
 
 fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
     pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-}
-
-fn no_python() -> String {
-    "Aider is started by its Python, and none was found for its program; set `command` to the `aider` of the place where \
-     it was installed with pip, pipx or uv"
-        .to_owned()
 }
 
 /// The model by the name that says how it is asked.
@@ -358,7 +348,7 @@ mod tests {
 
     #[test]
     fn options_become_words_and_what_holds_it_stays() {
-        let base = |more: &str| format!(r#"{{"command":["/p/python","/p/aider"],"model":"m"{more}}}"#);
+        let base = |more: &str| format!(r#"{{"python":"/p/python","model":"m"{more}}}"#);
         let chat = Dialect::OpenAiChat;
         check(&base(""), chat, Ok(&["--model openai/m", "--weak-model openai/m", "--no-auto-test"]));
         check(&base(""), Dialect::Anthropic, Ok(&["--model anthropic/m"]));
@@ -371,7 +361,6 @@ mod tests {
         check(&base(r#","args":["--load=x"]"#), chat, Err("may not have `--load`"));
         check(&base(r#","env":{"OPENAI_API_BASE":"x"}"#), chat, Err("Windlass sets it itself"));
         check(&base(r#","files":["--load"]"#), chat, Err("not the name of a file"));
-        check(r#"{"command":["/p/python","/p/aider"]}"#, chat, Err("told its model"));
-        check(r#"{"command":["/p/aider"],"model":"m"}"#, chat, Err("started by its Python"));
+        check(r#"{"python":"/p/python"}"#, chat, Err("told its model"));
     }
 }
