@@ -17,6 +17,7 @@ pub mod mcp_server;
 pub mod meter;
 pub mod patch_proposal;
 pub mod peer;
+pub mod sidecar;
 
 mod conversation;
 mod given;
