@@ -84,7 +84,7 @@ impl Adapter for Sidecar {
             let broken = |why: String| Answer { text: String::new(), output: None, end: End::Broken(why) };
             let running = match self.running(visit).await {
                 Ok(running) => running,
-                Err(why) => return Ok(broken(format!("`{}` could not be started: {why}", self.options.program()))),
+                Err(why) => return Ok(broken(format!("`{}` could not be started: {why}", self.options.program))),
             };
             match launch::start(self.sdk, self.wire, &self.options, visit, say, running.turns == 0) {
                 Ok(start) => Turn::new(visit, running, &self.options).follow(start).await,

@@ -17,6 +17,7 @@ use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
+use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
 use crate::args::{RuntimesArgs, RuntimesCommand};
 use crate::exit;
@@ -110,6 +111,9 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
         Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
         Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
         Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Sidecar(sdk) => {
+            Sidecar::new(sdk, Wire::Chat, SidecarOptions::default()).map_or(nothing, |agent| of(&agent))
+        }
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());
             Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)

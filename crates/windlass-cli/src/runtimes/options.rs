@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value as Json};
 use windlass_host::config::{Value, nearest};
+use windlass_runtimes::sidecar::Sdk;
 
 use super::{ANY_ACP, Kind, Known, RUNTIMES};
 use crate::failure::Failure;
@@ -45,7 +46,7 @@ impl Given {
 
 fn json(path: &str, value: &Value) -> Result<Json, serde_json::Error> {
     Ok(match value {
-        Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)?,
+        Value::Text(text) if path == "mcp_servers" || path == "agents" => serde_json::from_str(text)?,
         // Values of an agent's own settings may be numbers and switches.
         Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
             serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
@@ -100,13 +101,26 @@ pub(super) fn tell_thinking(
     }
     let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
     match known.kind {
-        Kind::ClaudeCode | Kind::Codex => {
+        Kind::ClaudeCode | Kind::Codex | Kind::Sidecar(Sdk::OpenAiAgents) => {
             options.entry("effort").or_insert_with(|| Json::from(effort));
             Ok(())
         }
         _ if !flag => Ok(()),
         _ => Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))
             .hint("leave --reasoning-effort out, or set the agent's own option (`runtimes.acp.config_options`)")),
+    }
+}
+
+/// Passes on how the model is to answer, where the agent can be told.
+pub(super) fn tell_sampling(known: &Known, settings: &Settings, options: &mut Map<String, Json>) {
+    if !matches!(known.kind, Kind::Sidecar(_)) {
+        return;
+    }
+    if let Some(temperature) = settings.sampling().temperature {
+        options.insert("temperature".to_owned(), Json::from(temperature));
+    }
+    if let Some(most) = settings.max_output() {
+        options.insert("max_output".to_owned(), Json::from(most));
     }
 }
 
@@ -133,6 +147,9 @@ mod tests {
                 Value::Texts(vec![if path == "setting_sources" { "project" } else { "word" }.to_owned()])
             }
             ValueKind::Choice(words) => Value::Text(words[0].to_owned()),
+            _ if path == "agents" => Value::Text(
+                r#"[{"name":"reviewer","description":"Reviews.","instructions":"Review what was done."}]"#.to_owned(),
+            ),
             _ if path == "mcp_servers" => Value::Text(r#"{"docs":{"command":"docs"}}"#.to_owned()),
             _ => Value::Text("high".to_owned()),
         }
@@ -179,8 +196,13 @@ mod tests {
                 Some("claude-code") => vec!["claude-code"],
                 Some("codex") => vec!["codex"],
                 Some("claude-code, codex") => vec!["claude-code", "codex"],
+                Some("claude-code, codex, openai-agents") => vec!["claude-code", "codex", "openai-agents"],
+                Some("claude-code, SDKs") => vec!["claude-code", "openai-agents", "google-adk"],
+                Some("claude-code, codex, ACP") => vec!["claude-code", "codex", "opencode", "acp"],
                 Some("ACP") => vec!["opencode", "acp"],
-                _ => vec!["claude-code", "codex", "opencode", "acp"],
+                Some("SDKs") => vec!["openai-agents", "google-adk"],
+                Some("openai-agents") => vec!["openai-agents"],
+                _ => vec!["claude-code", "codex", "opencode", "openai-agents", "google-adk", "acp"],
             };
             assert_eq!(honoured, says, "{}", key.name);
         }

@@ -139,7 +139,7 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Text,
         doc: "The program of a foreign agent, by its name or its path.",
     },
-    Key { name: "runtimes.*.args", kind: Kind::Texts, doc: "Further words for it." },
+    Key { name: "runtimes.*.args", kind: Kind::Texts, doc: "claude-code, codex, ACP: further words for it." },
     Key { name: "runtimes.*.env.*", kind: Kind::Text, doc: "A variable for it." },
     Key {
         name: "runtimes.*.auth",
@@ -159,9 +159,14 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.mcp_servers",
         kind: Kind::Text,
-        doc: "MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where it runs.",
+        doc: "claude-code, codex, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where \
+              it runs.",
     },
-    Key { name: "runtimes.*.effort", kind: Kind::Text, doc: "claude-code, codex: how hard the model thinks." },
+    Key {
+        name: "runtimes.*.effort",
+        kind: Kind::Text,
+        doc: "claude-code, codex, openai-agents: how hard the model thinks.",
+    },
     Key { name: "runtimes.*.thinking_tokens", kind: Kind::Integer, doc: "claude-code: tokens to think with." },
     Key { name: "runtimes.*.fallback_models", kind: Kind::Texts, doc: "claude-code: models when one is overloaded." },
     Key { name: "runtimes.*.allowed_tools", kind: Kind::Texts, doc: "claude-code: the only tools it is offered." },
@@ -179,7 +184,18 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.max_turns",
         kind: Kind::Integer,
-        doc: "claude-code: model calls it may make on one prompt.",
+        doc: "claude-code, SDKs: model calls it may make on one prompt.",
+    },
+    Key {
+        name: "runtimes.*.agents",
+        kind: Kind::Text,
+        doc: "SDKs: agents that the first one can hand over to, as JSON: a list of objects with name, description, \
+              instructions and, where they differ, model and tools.",
+    },
+    Key {
+        name: "runtimes.*.parallel_tool_calls",
+        kind: Kind::Boolean,
+        doc: "openai-agents: whether the model may ask for several calls at once.",
     },
     Key {
         name: "runtimes.*.developer_instructions",

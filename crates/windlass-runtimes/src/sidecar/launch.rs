@@ -36,7 +36,7 @@ pub(super) fn launch(sdk: Sdk, options: &SidecarOptions, visit: &Visit<'_>) -> R
         visit.place.put(&format!("{FOLDER}/{name}"), text.as_bytes()).map_err(|err| err.to_string())?;
     }
     let folder = visit.place.home().join(FOLDER).to_string_lossy().into_owned();
-    let mut argv = options.command.clone();
+    let mut argv = vec![options.program.clone()];
     // Isolated: neither the repository nor a variable says what is imported.
     argv.extend(["-I".to_owned(), "-B".to_owned(), folder, sdk.name().to_owned()]);
     let given = options.env.iter().map(|(name, value)| (name.clone(), value.clone()));

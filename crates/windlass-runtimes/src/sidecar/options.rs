@@ -82,8 +82,8 @@ impl Wire {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SidecarOptions {
-    /// The interpreter of the environment that has the SDK, with words in front of ours where it needs some.
-    pub command: Vec<String>,
+    /// The interpreter of the environment that has the SDK, by its path.
+    pub program: String,
     /// The model, by name.
     pub model: Option<String>,
     /// Model calls on one prompt; without it the limits of the run alone count.
@@ -123,7 +123,7 @@ pub struct Helper {
 impl Default for SidecarOptions {
     fn default() -> Self {
         Self {
-            command: vec!["python3".to_owned()],
+            program: "python3".to_owned(),
             model: None,
             max_turns: None,
             agents: Vec::new(),
@@ -156,15 +156,10 @@ const OWN_ENV: &[&str] = &[
 ];
 
 impl SidecarOptions {
-    /// The interpreter, for words about it.
-    pub(super) fn program(&self) -> &str {
-        self.command.first().map_or("", String::as_str)
-    }
-
     /// Says what cannot be done.
     pub(super) fn check(&self, sdk: Sdk, wire: Wire) -> Result<(), String> {
-        if self.program().trim().is_empty() {
-            return Err("`command` is empty; name the interpreter of an environment that has the SDK".to_owned());
+        if self.program.trim().is_empty() {
+            return Err("`program` is empty; name the interpreter of an environment that has the SDK".to_owned());
         }
         if !sdk.speaks(wire) {
             return Err(format!("{} does not ask models as `{}` does", sdk.name(), wire.word()));
@@ -247,7 +242,7 @@ mod tests {
         check(adk, Wire::Chat, json!({"parallel_tool_calls": true}), "unknown field `parallel_tool_calls`");
         check(adk, Wire::Chat, json!({"max_turn": 3}), "unknown field `max_turn`");
         check(adk, Wire::Chat, json!({"max_turns": 0}), "nothing could be done");
-        check(adk, Wire::Chat, json!({"command": []}), "`command` is empty");
+        check(adk, Wire::Chat, json!({"program": " "}), "`program` is empty");
         check(adk, Wire::Chat, json!({"env": {"OPENAI_BASE_URL": "http://elsewhere"}}), "may not set");
         check(openai, Wire::Chat, json!({"effort": "Very much"}), "such as `low`");
         check(openai, Wire::Chat, json!({"agents": [helper("the reviewer")]}), "use small letters");
