@@ -18,6 +18,7 @@ pub mod meter;
 pub mod oneshot;
 pub mod patch_proposal;
 pub mod peer;
+pub mod sidecar;
 
 mod conversation;
 mod filling;

@@ -20,6 +20,7 @@ use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
+use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
 use crate::args::{RuntimesArgs, RuntimesCommand};
 use crate::exit;
@@ -136,6 +137,9 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
         Kind::Cli => {
             let options = CliOptions { command: vec!["agent".into()], ..CliOptions::default() };
             options.program().and_then(OneShot::new).map_or(nothing, |agent| of(&agent))
+        }
+        Kind::Sidecar(sdk) => {
+            Sidecar::new(sdk, Wire::Chat, SidecarOptions::default()).map_or(nothing, |agent| of(&agent))
         }
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());

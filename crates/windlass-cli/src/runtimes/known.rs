@@ -2,6 +2,7 @@
 //! an agent is a row.
 
 use windlass_providers::protocol::Protocol;
+use windlass_runtimes::sidecar::Sdk;
 
 use super::install::Install;
 
@@ -40,6 +41,8 @@ pub(crate) enum Kind {
     Acp,
     Aider,
     Cli,
+    /// An SDK of Python in a sidecar of ours.
+    Sidecar(Sdk),
 }
 
 /// What an agent needs to sign in by itself.
@@ -232,6 +235,42 @@ pub(crate) const RUNTIMES: &[Known] = &[
         login: NO_LOGIN,
         about: "Aider, one prompt at a time",
     },
+    Known {
+        name: "openai-agents",
+        kind: Kind::Sidecar(Sdk::OpenAiAgents),
+        program: Some("openai-agents"),
+        speaks: &[Protocol::OpenAiResponses, Protocol::OpenAiChat],
+        vendors: &["openai"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["openai-agents==0.24.0"],
+            version: "0.24.0",
+            pins: include_str!("pins/openai-agents.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        login: NO_LOGIN,
+        about: "the OpenAI Agents SDK, in a sidecar with our tools",
+    },
+    Known {
+        name: "google-adk",
+        kind: Kind::Sidecar(Sdk::GoogleAdk),
+        program: Some("google-adk"),
+        speaks: EVERY_WIRE,
+        vendors: &["gemini", "anthropic", "openai"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"],
+            version: "2.13.0",
+            pins: include_str!("pins/google-adk.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        login: NO_LOGIN,
+        about: "Google's Agent Development Kit, in a sidecar with our tools",
+    },
 ];
 
 /// Any agent that speaks ACP, by its command.
@@ -249,9 +288,5 @@ pub(crate) const ANY_ACP: Known = Known {
 };
 
 /// Any program that does one prompt and ends, by the settings.
-pub(crate) const ANY_CLI: Known = Known {
-    name: "cli",
-    kind: Kind::Cli,
-    about: "a program that does one prompt and ends",
-    ..ANY_ACP
-};
+pub(crate) const ANY_CLI: Known =
+    Known { name: "cli", kind: Kind::Cli, about: "a program that does one prompt and ends", ..ANY_ACP };
