@@ -33,8 +33,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-corpus", &[]),
     // Kills a windlass binary and lets it resume; knows no other crate of ours, for the same reasons.
     ("windlass-crash", &[]),
-    // Runs agents under a windlass binary with a scripted model; knows no other crate of ours, for the same reasons.
-    ("windlass-kit", &[]),
+    // Plays a vendor on loopback, for the kit and for the binary's own probe of a runtime; it knows no crate of ours.
+    ("windlass-scripted", &[]),
+    // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.
+    ("windlass-kit", &["windlass-scripted"]),
     (
         "windlass-cli",
         &[
@@ -50,6 +52,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-validators",
             "windlass-corpus",
             "windlass-crash",
+            "windlass-scripted",
         ],
     ),
     ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers", "windlass-runtimes"]),

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::child::processes_with;
 use crate::holds;
-use crate::model::Server;
 use crate::place::{CREDENTIAL, KEY, Place};
 use crate::product::{Ran, events};
 use crate::runtime::Runtime;
+use windlass_scripted::Server;
 
 /// So long may the last process of a run take to be gone.
 const GONE: Duration = Duration::from_secs(2);

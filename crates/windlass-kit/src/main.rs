@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use windlass_kit::model::{Script, Server};
 use windlass_kit::speed::{self, Speed};
 use windlass_kit::{ATTACKS, Cell, Matrix, Options, Product, Runtime, SCENARIOS, Told};
+use windlass_scripted::{Script, Server};
 
 const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]

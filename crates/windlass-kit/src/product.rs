@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::child::{self, Child, Watch};
-use crate::model::Server;
 use crate::place::{KEY, Place};
 use crate::runtime::{Family, Runtime};
+use windlass_scripted::Server;
 
 /// Time for one run that nothing holds up.
 const DEADLINE: Duration = Duration::from_secs(120);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
-use windlass_kit::model::{Script, Server};
+use windlass_scripted::{Script, Server};
 
 /// An agent in a place, and a client that grants everything.
 struct Bare {

@@ -5,8 +5,8 @@ use serde_json::json;
 use super::{Judged, Stage, Trial, ended, has, not_applicable, say, without_tools, write};
 use crate::contract::{billed, untouched};
 use crate::holds;
-use crate::model::Move;
 use crate::product::{Ask, Ran};
+use windlass_scripted::Move;
 
 /// The code of a command line that cannot be.
 const USAGE: i32 = 2;

@@ -3,8 +3,8 @@
 use super::{Judged, Stage, Trial, edit, ended, has, lacks, say, shell, without_changes, without_tools, worked, write};
 use crate::contract::billed;
 use crate::holds;
-use crate::model::Move;
 use crate::product::{Ask, Ran};
+use windlass_scripted::Move;
 
 pub(crate) fn plain_edit(stage: &Stage<'_>) -> Judged {
     if let Some(judged) = without_changes(stage) {

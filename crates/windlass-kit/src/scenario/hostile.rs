@@ -7,9 +7,9 @@ use super::walls::{Listener, nothing_outside};
 use super::{Judged, Scenario, Stage, Trial, agents, ended, has, scenario};
 use crate::contract::untouched;
 use crate::holds;
-use crate::model::{Script, Usage};
 use crate::place::CREDENTIAL;
 use crate::product::{Ask, Ran};
+use windlass_scripted::{Script, Usage};
 
 /// All of them, in the order of the table.
 pub const ATTACKS: &[Scenario] = &[

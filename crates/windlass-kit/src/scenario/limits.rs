@@ -7,8 +7,8 @@ use serde_json::json;
 use super::{Judged, Stage, Trial, ended, has, lacks, say, shell, without_tools, write};
 use crate::contract::{billed, untouched};
 use crate::holds;
-use crate::model::{Move, Script, Usage};
 use crate::product::{Ask, PROMPT, Ran};
+use windlass_scripted::{Move, Script, Usage};
 
 pub(crate) fn denied_call(stage: &Stage<'_>) -> Judged {
     if let Some(judged) = without_tools(stage) {

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use crate::contract;
 use crate::matrix::Cell;
-use crate::model::{Move, Script, Server};
 use crate::place::Place;
 use crate::product::{Ask, Product, Ran};
 use crate::runtime::{Family, Runtime};
+use windlass_scripted::{Move, Script, Server};
 
 /// Something every runtime must pass, or a reason why it cannot be asked to.
 pub struct Scenario {
@@ -117,7 +117,7 @@ impl<'a> Trial<'a> {
     /// A failure with everything that helps to find its cause.
     pub(crate) fn told(&self, why: &str, ran: &Ran) -> String {
         let seen = self.server.seen();
-        let line = |seen: &crate::model::Seen| format!("{} {} {}", seen.status, seen.method, seen.path);
+        let line = |seen: &windlass_scripted::Seen| format!("{} {} {}", seen.status, seen.method, seen.path);
         let asked: Vec<String> = seen.iter().take(30).map(line).collect();
         let requests = self.server.requests();
         format!("{why}\n{}\nvendor ({requests}): {}\n{}", ran.shown(), asked.join(", "), ran.kinds())

@@ -12,7 +12,7 @@ use crate::place::Place;
 use crate::product::Ask;
 
 /// Something every scenario of this kind also does, so that a run that is held still lands its work.
-fn work() -> [crate::model::Move; 2] {
+fn work() -> [windlass_scripted::Move; 2] {
     [write("after.txt", "after\n"), say("That is all I could do.")]
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::child::{self, Child, Watch};
-use crate::model::Server;
 use crate::place::{KEY, Place};
 use crate::product::PROMPT;
 use crate::runtime::{Family, Runtime};
+use windlass_scripted::Server;
 
 /// Time for one run.
 const DEADLINE: Duration = Duration::from_secs(120);

@@ -9,10 +9,10 @@ pub use table::table;
 use std::time::{Duration, Instant};
 
 use crate::holds;
-use crate::model::{Move, Script, Seen, Server};
 use crate::place::Place;
 use crate::product::{Ask, Product};
 use crate::runtime::Runtime;
+use windlass_scripted::{Move, Script, Seen, Server};
 
 /// What to measure.
 pub struct Speed {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use windlass_kit::model::{Move, Script, Server};
+use windlass_scripted::{Move, Script, Server};
 
 fn server(moves: Vec<Move>) -> Server {
     Server::start(Script { moves, root: "/w".into(), ..Script::default() }).unwrap()

@@ -15,3 +15,10 @@ mod wire;
 pub use script::{Move, Script, Usage};
 pub use seen::Seen;
 pub use serve::Server;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A lock whose data is good even when a thread that held it died.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::request::{Asked, Tool};
-use super::script::{Move, Script};
+use crate::request::{Asked, Tool};
+use crate::script::{Move, Script};
 
 const SHELL: &[&str] = &[
     "Bash",
@@ -186,7 +186,7 @@ fn call(tool: &Tool, given: &[(&str, Value)]) -> Item {
     for (name, value) in given {
         args.insert((*name).to_owned(), value.clone());
     }
-    for name in super::request::list(&tool.schema["required"]).filter_map(Value::as_str) {
+    for name in crate::request::list(&tool.schema["required"]).filter_map(Value::as_str) {
         if !args.contains_key(name) {
             args.insert(name.to_owned(), filler(&tool.schema["properties"][name]));
         }
@@ -195,7 +195,7 @@ fn call(tool: &Tool, given: &[(&str, Value)]) -> Item {
 }
 
 fn filler(schema: &Value) -> Value {
-    if let Some(first) = super::request::list(&schema["enum"]).next() {
+    if let Some(first) = crate::request::list(&schema["enum"]).next() {
         return first.clone();
     }
     match schema["type"].as_str() {
@@ -283,7 +283,7 @@ mod tests {
         check(vec![], step("no_such_tool"), &["no_such_tool {}"]);
         let search = tool("ToolSearch", false, &["query"], &["query"]);
         let script = Script { moves: vec![step("look")], ..Script::default() };
-        let named = crate::model::request::host_tools("there are:\\nmcp__host__look\\nmcp__host__other");
+        let named = crate::request::host_tools("there are:\\nmcp__host__look\\nmcp__host__other");
         let (all, _) = played(&script, &Asked { tools: vec![search], named, ..Asked::default() });
         let all: Vec<String> = all.iter().map(shown).collect();
         assert_eq!(all, [r#"ToolSearch {"query":"select:mcp__host__look"}"#, "mcp__host__look {}"]);

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::http::{self, Request};
-use super::offer::{Item, Played, played};
-use super::request::{Asked, host_tools};
-use super::script::{Script, Usage};
-use super::seen::{MOST, MOST_BODY, Seen};
-use super::wire::{Answer, Wire};
+use crate::http::{self, Request};
 use crate::locked;
+use crate::offer::{Item, Played, played};
+use crate::request::{Asked, host_tools};
+use crate::script::{Script, Usage};
+use crate::seen::{MOST, MOST_BODY, Seen};
+use crate::wire::{Answer, Wire};
 
 /// The most connections at a time; what is over is closed.
 const MOST_CONNECTIONS: usize = 256;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Answer, Frame, pieces, refuses, words};
-use crate::model::offer::{Input, Item};
-use crate::model::request::{Asked, Tool, content, list, text};
+use crate::offer::{Input, Item};
+use crate::request::{Asked, Tool, content, list, text};
 
 pub(crate) fn read(body: &Value, stream: bool) -> Asked {
     let mut asked = Asked { stream, ..Asked::new(body) };

@@ -8,9 +8,9 @@ pub(crate) mod responses;
 
 use serde_json::{Value, json};
 
-use super::offer::Item;
-use super::request::Asked;
-use super::script::Usage;
+use crate::offer::Item;
+use crate::request::Asked;
+use crate::script::Usage;
 
 /// Which of them a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
