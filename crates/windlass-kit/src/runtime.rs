@@ -10,6 +10,7 @@ pub(crate) enum Family {
     ClaudeCode,
     Codex,
     Acp,
+    OpenHands,
     Patch,
     Completion,
 }
@@ -45,11 +46,12 @@ impl Runtime {
             "patch" => Family::Patch,
             "completion" => Family::Completion,
             "opencode" => Family::Acp,
+            "openhands" => Family::OpenHands,
             name if name.starts_with("acp:") => Family::Acp,
             name => {
                 return Err(format!(
-                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, acp:COMMAND, patch, \
-                     completion, fixture, hostile"
+                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, openhands, acp:COMMAND, \
+                     patch, completion, fixture, hostile"
                 ));
             }
         };
@@ -64,7 +66,7 @@ impl Runtime {
 
     /// A program of others runs; the engine only holds it.
     pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp)
+        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp | Family::OpenHands)
     }
 
     /// It is named by its command, not by a name that windlass knows.

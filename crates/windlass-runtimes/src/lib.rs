@@ -15,6 +15,7 @@ pub mod contract;
 pub mod lines;
 pub mod mcp_server;
 pub mod meter;
+pub mod openhands;
 pub mod patch_proposal;
 pub mod peer;
 

@@ -17,6 +17,7 @@ use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 
 use crate::args::{RuntimesArgs, RuntimesCommand};
 use crate::exit;
@@ -114,6 +115,9 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
             let clock = Arc::new(SystemClock::new());
             Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
                 .map_or(nothing, |agent| of(&agent))
+        }
+        Kind::OpenHands => {
+            OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic).map_or(nothing, |agent| of(&agent))
         }
     }
 }

@@ -38,6 +38,7 @@ pub(crate) enum Kind {
     ClaudeCode,
     Codex,
     Acp,
+    OpenHands,
 }
 
 /// What an agent needs to sign in by itself.
@@ -127,6 +128,24 @@ pub(crate) const RUNTIMES: &[Known] = &[
         install: Install::Npm { package: "opencode-ai", version: "1.18.33", program: ".bin/opencode", node: Some(22) },
         login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
         about: "opencode, by ACP",
+    },
+    Known {
+        name: "openhands",
+        kind: Kind::OpenHands,
+        program: Some("agent-server"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["openhands-agent-server==1.58.0", "openhands-sdk==1.58.0", "openhands-tools==1.58.0"],
+            version: "1.58.0",
+            pins: include_str!("pins/openhands.txt"),
+            python: (12, 13),
+            program: "bin/agent-server",
+        },
+        login: NO_LOGIN,
+        about: "OpenHands, by its agent server",
     },
 ];
 

@@ -102,7 +102,7 @@ pub(super) fn tell_thinking(
     }
     let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
     match known.kind {
-        Kind::ClaudeCode | Kind::Codex => {
+        Kind::ClaudeCode | Kind::Codex | Kind::OpenHands => {
             options.entry("effort").or_insert_with(|| Json::from(effort));
             Ok(())
         }
@@ -132,7 +132,12 @@ mod tests {
             ValueKind::Integer => Value::Integer(3),
             ValueKind::Boolean => Value::Boolean(true),
             ValueKind::Texts => {
-                Value::Texts(vec![if path == "setting_sources" { "project" } else { "word" }.to_owned()])
+                let word = match path {
+                    "setting_sources" => "project",
+                    "tools" => "terminal",
+                    _ => "word",
+                };
+                Value::Texts(vec![word.to_owned()])
             }
             ValueKind::Choice(words) => Value::Text(words[0].to_owned()),
             _ if path == "mcp_servers" => Value::Text(r#"{"docs":{"command":"docs"}}"#.to_owned()),
@@ -180,9 +185,10 @@ mod tests {
             let says = match key.doc.split_once(": ").map(|(whose, _)| whose) {
                 Some("claude-code") => vec!["claude-code"],
                 Some("codex") => vec!["codex"],
-                Some("claude-code, codex") => vec!["claude-code", "codex"],
+                Some("claude-code, codex, openhands") => vec!["claude-code", "codex", "openhands"],
+                Some("openhands") => vec!["openhands"],
                 Some("ACP") => vec!["opencode", "acp"],
-                _ => vec!["claude-code", "codex", "opencode", "acp"],
+                _ => vec!["claude-code", "codex", "opencode", "openhands", "acp"],
             };
             assert_eq!(honoured, says, "{}", key.name);
         }

@@ -22,6 +22,7 @@ use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::completion::Completion;
 use windlass_runtimes::meter::Meter;
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
 
 use super::{Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure};
@@ -212,6 +213,10 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
         Kind::Codex => {
             let options = CodexOptions { program, ..read(given).map_err(wrong)? };
             Box::new(Codex::new(options).map_err(wrong)?)
+        }
+        Kind::OpenHands => {
+            let options = OpenHandsOptions { program, ..read(given).map_err(wrong)? };
+            Box::new(OpenHands::new(options, dialect(plan)).map_err(wrong)?)
         }
         Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));

@@ -2,7 +2,7 @@
 
 The server is a child on the loopback of that place. Requests come as JSON lines on standard input and go to it over HTTP;
 answers and the events of one conversation come as JSON lines on standard output. It decides nothing and ends with its
-input. `bridge.py serve PORT` is the child.
+input. Its words are for the server's command line; `bridge.py serve PORT …` is the child.
 """
 
 import http.client
@@ -40,14 +40,14 @@ def say(value):
             view = view[OUT.write(view):]
 
 
-def serve(port):
+def serve(port, words):
     """The server itself, without what it would do to the workspace on its own."""
     from openhands.agent_server import __main__ as server
     from openhands.agent_server.event_service import EventService
 
     # It would make a repository of a folder that is none.
     EventService._ensure_workspace_is_git_repo = staticmethod(lambda working_dir: None)
-    sys.argv = ["agent-server", "--host", HOST, "--port", str(port)]
+    sys.argv = ["agent-server", "--host", HOST, "--port", port, *words]
     server.main()
 
 
@@ -60,7 +60,7 @@ class Server:
             self.port = free.getsockname()[1]
         self.key = secrets.token_hex(32)
         env = dict(os.environ, OH_SESSION_API_KEYS_0=self.key)
-        argv = [sys.executable, "-I", os.path.abspath(__file__), "serve", str(self.port)]
+        argv = [sys.executable, "-I", os.path.abspath(__file__), "serve", str(self.port), *sys.argv[1:]]
         self.child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2, env=env, cwd=os.environ["HOME"])
 
     def ask(self, method, path, body, seconds=ANSWER_SECONDS):
@@ -166,6 +166,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
-        serve(int(sys.argv[2]))
+        serve(sys.argv[2], sys.argv[3:])
     else:
         main()
