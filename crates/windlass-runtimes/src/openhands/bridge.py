@@ -109,9 +109,8 @@ def follow(server, request):
         with connect(address, max_size=MAX_LINE, ping_interval=None, compression=None, proxy=None) as way:
             way.send(json.dumps({"type": "auth", "session_api_key": server.key}))
             # The first is how things are now. From then on nothing is missed.
-            first = way.recv(timeout=ANSWER_SECONDS)
+            say({"event": json.loads(way.recv(timeout=ANSWER_SECONDS))})
             say({"id": request["id"], "status": 200})
-            say({"event": json.loads(first)})
             for text in way:
                 say({"event": json.loads(text)})
         why = "the server closed the way of the events"

@@ -12,10 +12,10 @@ pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Optio
     Some(match status {
         "running" | "waiting_for_confirmation" => return None,
         _ if cancelled => End::Cancelled,
-        "finished" | "idle" => End::Done,
+        "finished" => End::Done,
         "error" => failed(error),
         "stuck" => End::OwnLimit("it noticed that it does the same again and again".to_owned()),
-        "paused" => End::Broken("it stopped half way by itself".to_owned()),
+        "paused" | "idle" => End::Broken("it stopped half way by itself".to_owned()),
         other => End::Broken(format!("it ended with `{}`, which is not known here", other.escape_debug())),
     })
 }

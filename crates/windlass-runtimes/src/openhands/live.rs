@@ -146,6 +146,11 @@ impl Live {
         }
     }
 
+    /// Drops events that came while an answer was waited for.
+    pub(super) fn forget_events(&mut self) {
+        self.events.clear();
+    }
+
     /// Lines that could not be read or were not understood.
     pub(super) fn passed_over(&self) -> u64 {
         self.odd.saturating_add(self.peer.unread())
