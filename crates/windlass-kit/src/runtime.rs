@@ -10,7 +10,6 @@ pub(crate) enum Family {
     ClaudeCode,
     Codex,
     Acp,
-    OpenHands,
     Patch,
     Completion,
 }
@@ -46,12 +45,11 @@ impl Runtime {
             "patch" => Family::Patch,
             "completion" => Family::Completion,
             "opencode" => Family::Acp,
-            "openhands" => Family::OpenHands,
             name if name.starts_with("acp:") => Family::Acp,
             name => {
                 return Err(format!(
-                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, openhands, acp:COMMAND, \
-                     patch, completion, fixture, hostile"
+                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, acp:COMMAND, patch, \
+                     completion, fixture, hostile"
                 ));
             }
         };
@@ -66,7 +64,7 @@ impl Runtime {
 
     /// A program of others runs; the engine only holds it.
     pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp | Family::OpenHands)
+        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp)
     }
 
     /// It is named by its command, not by a name that windlass knows.

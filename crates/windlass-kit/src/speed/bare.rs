@@ -30,7 +30,6 @@ pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
         Family::Native | Family::Patch | Family::Completion => {
             return Err(format!("`{runtime}` is no program of others, so there is no bare form of it"));
         }
-        Family::OpenHands => return Err(format!("`{runtime}` is a server, of which no bare form is known")),
     };
     command.current_dir(place.work()).env("HOME", place.at("home")).env("LANG", "C.UTF-8").env("TERM", "dumb");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()));
