@@ -47,18 +47,11 @@ pub(super) fn launch(options: &OpenHandsOptions, visit: &Visit<'_>) -> Result<La
     put(".inputrc", "set enable-bracketed-paste off\n")?;
     let home = visit.place.home();
     // Not what lies in the workspace: Python would take a folder there for a package of its own.
-    let mut argv = vec![python(&options.program), "-I".to_owned(), at(home, BRIDGE_FILE)];
+    let mut argv = vec![options.python.clone(), "-I".to_owned(), at(home, BRIDGE_FILE)];
     argv.extend(options.args.iter().cloned());
     let mut env: Vec<(String, String)> = options.env.clone().into_iter().collect();
     env.extend(variables(home).map(|(name, value)| (name.to_owned(), value)));
     Ok(Launch { argv, env, workdir: String::new() })
-}
-
-/// The Python of the environment that a program is in.
-fn python(program: &str) -> String {
-    let path = Path::new(program);
-    let is_python = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
-    if is_python { program.to_owned() } else { path.with_file_name("python").to_string_lossy().into_owned() }
 }
 
 fn at(home: &Path, path: &str) -> String {
@@ -197,11 +190,5 @@ mod tests {
         check(Dialect::OpenAiResponses, ("openai/m", "http://127.0.0.1:9/v1", "responses"));
         check(Dialect::Gemini, ("gemini/m", "http://127.0.0.1:9/v1beta", "chat"));
         assert_eq!(llm(&OpenHandsOptions::default(), Dialect::Gemini, &ModelAccess::Own), None);
-    }
-
-    #[test]
-    fn the_python_beside_the_server_is_started() {
-        assert_eq!(python("/env/bin/agent-server"), "/env/bin/python");
-        assert_eq!(python("/env/bin/python3.12"), "/env/bin/python3.12");
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn open(agent: &OpenHands, visit: &Visit<'_>) -> Result<Result<
     };
     let mut live = match started {
         Ok(inmate) => Live::new(Peer::new(inmate)),
-        Err(err) => return Ok(Err(End::Broken(format!("`{}` could not be started: {err}", agent.options.program)))),
+        Err(err) => return Ok(Err(End::Broken(format!("`{}` could not be started: {err}", agent.options.python)))),
     };
     let begun = tokio::select! {
         biased;

@@ -11,8 +11,8 @@ use crate::mcp_server::{self, McpServers};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenHandsOptions {
-    /// The server's program or the Python of the environment that it is in, by its path.
-    pub program: String,
+    /// The Python that has its server, by its name or path.
+    pub python: String,
     /// The model, by its vendor's name for it.
     pub model: Option<String>,
     /// How much effort the model makes, in the model's own words (`low`, `medium`, `high`, …); high if not given.
@@ -46,7 +46,7 @@ const TOOLS: &[&str] = &[
 impl Default for OpenHandsOptions {
     fn default() -> Self {
         Self {
-            program: "agent-server".to_owned(),
+            python: "python3".to_owned(),
             model: None,
             effort: None,
             tools: TOOLS.iter().take(3).map(|tool| (*tool).to_owned()).collect(),
@@ -75,8 +75,8 @@ const OWN_ENV: &[&str] = &[
 impl OpenHandsOptions {
     /// Says what cannot be done.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.program.trim().is_empty() {
-            return Err("`program` is empty; name the Python of the environment with the server in it".to_owned());
+        if self.python.trim().is_empty() {
+            return Err("`python` is empty; name the one of the environment with the server in it".to_owned());
         }
         if let Some(effort) = &self.effort
             && (effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()))

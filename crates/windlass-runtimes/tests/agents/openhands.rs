@@ -16,8 +16,7 @@ const RECORDED: &str = include_str!("../fixtures/openhands.jsonl");
 const ID: &str = "3f9d6f54-7fe9-4c87-92ec-2cf46fc55827";
 
 fn options() -> OpenHandsOptions {
-    let program = "/env/bin/agent-server".to_owned();
-    OpenHandsOptions { program, model: Some("fake-model".into()), ..OpenHandsOptions::default() }
+    OpenHandsOptions { python: "/env/bin/python".into(), model: Some("fake-model".into()), ..OpenHandsOptions::default() }
 }
 
 /// Plays a recording and compares what became of it, deltas left out.
