@@ -20,6 +20,7 @@ use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
 use crate::args::{RuntimesArgs, RuntimesCommand};
@@ -145,6 +146,9 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
             let clock = Arc::new(SystemClock::new());
             Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
                 .map_or(nothing, |agent| of(&agent))
+        }
+        Kind::OpenHands => {
+            OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic).map_or(nothing, |agent| of(&agent))
         }
     }
 }

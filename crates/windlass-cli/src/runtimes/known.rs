@@ -43,6 +43,7 @@ pub(crate) enum Kind {
     Cli,
     /// An SDK of Python in a sidecar of ours.
     Sidecar(Sdk),
+    OpenHands,
 }
 
 /// What an agent needs to sign in by itself.
@@ -270,6 +271,24 @@ pub(crate) const RUNTIMES: &[Known] = &[
         },
         login: NO_LOGIN,
         about: "Google's Agent Development Kit, in a sidecar with our tools",
+    },
+    Known {
+        name: "openhands",
+        kind: Kind::OpenHands,
+        program: Some("agent-server"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["openhands-agent-server==1.58.0", "openhands-sdk==1.58.0", "openhands-tools==1.58.0"],
+            version: "1.58.0",
+            pins: include_str!("pins/openhands.txt"),
+            python: (12, 13),
+            program: "bin/agent-server",
+        },
+        login: NO_LOGIN,
+        about: "OpenHands, by its agent server",
     },
 ];
 

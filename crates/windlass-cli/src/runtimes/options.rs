@@ -111,7 +111,7 @@ pub(super) fn tell_thinking(
     }
     let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
     match known.kind {
-        Kind::ClaudeCode | Kind::Codex | Kind::Aider | Kind::Sidecar(Sdk::OpenAiAgents) => {
+        Kind::ClaudeCode | Kind::Codex | Kind::Aider | Kind::OpenHands | Kind::Sidecar(Sdk::OpenAiAgents) => {
             options.entry("effort").or_insert_with(|| Json::from(effort));
             Ok(())
         }
@@ -157,6 +157,7 @@ mod tests {
             ValueKind::Texts => {
                 let word = match path {
                     "setting_sources" => "project",
+                    "tools" => "terminal",
                     "resume_args" => "{session}",
                     _ => "word",
                 };

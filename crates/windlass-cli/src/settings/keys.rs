@@ -174,13 +174,13 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.mcp_servers",
         kind: Kind::Text,
-        doc: "claude-code, codex, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where \
-              it runs.",
+        doc: "claude-code, codex, openhands, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run \
+              where it runs.",
     },
     Key {
         name: "runtimes.*.effort",
         kind: Kind::Text,
-        doc: "claude-code, codex, aider, openai-agents: how hard the model thinks.",
+        doc: "claude-code, codex, aider, openhands, openai-agents: how hard the model thinks.",
     },
     Key { name: "runtimes.*.thinking_tokens", kind: Kind::Integer, doc: "claude-code, aider: tokens to think with." },
     Key { name: "runtimes.*.fallback_models", kind: Kind::Texts, doc: "claude-code: models when one is overloaded." },
@@ -218,6 +218,12 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "codex: words for the model beside its own instructions.",
     },
     Key { name: "runtimes.*.config.*", kind: Kind::Text, doc: "codex: a value of its own configuration." },
+    Key { name: "runtimes.*.tools", kind: Kind::Texts, doc: "openhands: the tools it gets, by its own names." },
+    Key {
+        name: "runtimes.*.max_iterations",
+        kind: Kind::Integer,
+        doc: "openhands: steps with calls in them that it may take on one prompt.",
+    },
     Key { name: "runtimes.*.mode", kind: Kind::Text, doc: "ACP: the mode to work in, by its id or name." },
     Key { name: "runtimes.*.config_options.*", kind: Kind::Text, doc: "ACP: a setting of the agent's own." },
     Key { name: "runtimes.*.auth_method", kind: Kind::Text, doc: "ACP: how it is to sign in, by the method's id." },

@@ -25,6 +25,7 @@ use windlass_runtimes::meter::Meter;
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
 use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
@@ -239,6 +240,12 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
         Kind::Sidecar(sdk) => {
             let options = SidecarOptions { program, ..read(given).map_err(wrong)? };
             Box::new(Sidecar::new(sdk, sidecar_wire(plan), options).map_err(wrong)?)
+        }
+        Kind::OpenHands => {
+            // Where a program is nobody's script, it is taken for the Python itself.
+            let python = plan.program.python().map_or(program, |python| python.display().to_string());
+            let options = OpenHandsOptions { python, ..read(given).map_err(wrong)? };
+            Box::new(OpenHands::new(options, dialect(plan)).map_err(wrong)?)
         }
         Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));

@@ -4,5 +4,6 @@
 
 mod claude_code;
 mod codex;
+mod openhands;
 mod script;
 mod stage;
