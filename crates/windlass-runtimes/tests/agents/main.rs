@@ -5,4 +5,5 @@
 mod claude_code;
 mod codex;
 mod script;
+mod sidecar;
 mod stage;
