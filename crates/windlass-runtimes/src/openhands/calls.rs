@@ -57,9 +57,7 @@ fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) 
                     let edit = json!({ "path": path, "old": text("old_str"), "new": text("new_str") });
                     (one("edit_file", edit), Effect::Write)
                 }
-                "create" => {
-                    (one("write_file", json!({ "path": path, "content": text("file_text") })), Effect::Write)
-                }
+                "create" => (one("write_file", json!({ "path": path, "content": text("file_text") })), Effect::Write),
                 // What the file will be is not said; what is judged is the path.
                 _ => (one("write_file", json!({ "path": path, "content": text("new_str") })), Effect::Write),
             }

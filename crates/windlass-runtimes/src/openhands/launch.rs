@@ -143,9 +143,9 @@ pub(super) fn conversation(options: &OpenHandsOptions, visit: &Visit<'_>, llm: &
 pub(super) fn terms(options: &OpenHandsOptions) -> String {
     let servers = json!(options.mcp_servers).to_string();
     // A tag holds few letters.
-    let sum = servers.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let sum = servers
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{} {sum:016x}", options.tools.join(" "))
 }
 

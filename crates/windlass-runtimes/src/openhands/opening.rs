@@ -111,8 +111,11 @@ async fn go_on(agent: &OpenHands, live: &mut Live, id: &str, llm: &Value) -> Res
     }
     let refused = json!({ "accept": false, "reason": "stopped before it was run" });
     let policy = json!({ "policy": { "kind": "AlwaysConfirm" } });
-    let steps =
-        [("events/respond_to_confirmation", refused), ("confirmation_policy", policy), ("switch_llm", json!({ "llm": llm }))];
+    let steps = [
+        ("events/respond_to_confirmation", refused),
+        ("confirmation_policy", policy),
+        ("switch_llm", json!({ "llm": llm })),
+    ];
     for (what, body) in steps {
         let asked = live.post(what, &body);
         let reply = live.answer(asked).await?;

@@ -16,7 +16,11 @@ const RECORDED: &str = include_str!("../fixtures/openhands.jsonl");
 const ID: &str = "3f9d6f54-7fe9-4c87-92ec-2cf46fc55827";
 
 fn options() -> OpenHandsOptions {
-    OpenHandsOptions { python: "/env/bin/python".into(), model: Some("fake-model".into()), ..OpenHandsOptions::default() }
+    OpenHandsOptions {
+        python: "/env/bin/python".into(),
+        model: Some("fake-model".into()),
+        ..OpenHandsOptions::default()
+    }
 }
 
 /// Plays a recording and compares what became of it, deltas left out.
@@ -290,7 +294,10 @@ fn whatever_goes_wrong_has_an_end() {
     ];
     check_end(&[&refused.concat()], "began no conversation: \\\"wrong\\\" (422)");
     check_end(&[&hello], "its server ended without an answer, with exit code 3");
-    check_end(&[&hello, &line("<", json!({ "id": 2, "status": 0, "error": "closed" }))], "its events were lost: closed");
+    check_end(
+        &[&hello, &line("<", json!({ "id": 2, "status": 0, "error": "closed" }))],
+        "its events were lost: closed",
+    );
     check_end(&[&hello, &error("LLMServiceUnavailableError")], "Unavailable");
     check_end(&[&hello, &error("KeyError")], "it failed with KeyError: why");
     check_end(&[&hello, &state("stuck")], "does the same again and again");
