@@ -1,8 +1,13 @@
 //! Which runtime works, and what it is given: its program, its model and who serves it, how it signs in. What cannot be
 //! had is said here, before anything starts.
 
+mod abilities;
+mod choice;
 mod known;
 mod options;
+pub(crate) mod probe;
+mod standing;
+mod version;
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +18,10 @@ use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor};
 
+pub(crate) use self::abilities::abilities;
+pub(crate) use self::choice::{Choice, Need, choose, needs_of};
 pub(crate) use self::known::{Kind, Known, RUNTIMES};
+pub(crate) use self::standing::{Found, Ground, Standing};
 
 use self::known::ANY_ACP;
 use self::options::Given;
@@ -71,9 +79,22 @@ pub(crate) enum MeteringPlan {
 }
 
 impl RuntimePlan {
-    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+    /// Who works, and how that was found where nobody named one.
+    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<(Self, Option<Choice>), Failure> {
         options::check_names(settings)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
+        let Some(asked) = choice::asked_by(name) else { return Ok((Self::named(name, agent, settings)?, None)) };
+        let needs = needs_of(&asked?, settings.profile.as_ref().map(|profile| profile.mode));
+        let standings = Ground::new(agent, settings)?.standings();
+        let choice = choose(&standings, needs, settings.layers.texts("runtime_order"))?;
+        match &choice.chosen {
+            Some(chosen) => Ok((Self::named(chosen, agent, settings)?, Some(choice))),
+            None => Err(choice.failure()),
+        }
+    }
+
+    /// The runtime of that name.
+    fn named(name: &str, agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
         if let Some(command) = name.strip_prefix("acp:") {
             return foreign(&ANY_ACP, Some(command), agent, settings);
         }
@@ -147,7 +168,10 @@ fn unknown(name: &str) -> Failure {
     match nearest(name, all.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => {
-            failure.hint(format!("the runtimes are {}, and acp:COMMAND for any agent that speaks ACP", all.join(", ")))
+            failure.hint(format!(
+                "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
+                all.join(", ")
+            ))
         }
     }
 }

@@ -13,7 +13,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtime",
         kind: Kind::Text,
-        doc: "Who works: native, patch, completion, claude-code, codex, opencode, or acp:COMMAND.",
+        doc: "Who works: native, patch, completion, claude-code, codex, opencode, acp:COMMAND, or auto.",
+    },
+    Key {
+        name: "runtime_order",
+        kind: Kind::Texts,
+        doc: "Runtimes that `auto` may choose, the best first; native, the tested ones and the rest without it.",
     },
     Key {
         name: "runtime_fallback",

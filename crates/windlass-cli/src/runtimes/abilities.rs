@@ -1,0 +1,38 @@
+//! What each runtime can do and how it can be held, by what it says of itself.
+
+use std::sync::Arc;
+
+use windlass_core::runtime::{Capabilities, Capability, Features};
+use windlass_engine::NativeRuntime;
+use windlass_host::clock::SystemClock;
+use windlass_runtimes::acp::Acp;
+use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::agent::Adapter;
+use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
+use windlass_runtimes::codex::{Codex, CodexOptions};
+
+use super::Kind;
+
+/// What a runtime can do, and how it can be held.
+pub(crate) fn abilities(kind: Kind) -> (Capabilities, Features) {
+    let nothing = (Capabilities::NONE, Features::NONE);
+    let of = |agent: &dyn Adapter| {
+        (Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])), agent.features())
+    };
+    match kind {
+        Kind::Native => (
+            Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
+            Features::of(NativeRuntime::FEATURES.iter().copied()),
+        ),
+        Kind::Completion => (Capabilities::of(windlass_runtimes::completion::CAPABILITIES), Features::NONE),
+        Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
+        Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Acp => {
+            let clock = Arc::new(SystemClock::new());
+            Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
+                .map_or(nothing, |agent| of(&agent))
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! How a runtime stands here: whether it is found, in which version, whether it can work and why not. Whoever lists,
+//! examines or chooses runtimes asks this, so that all of them say the same.
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+
+use windlass_core::runtime::{Capabilities, Capability, Features, Work};
+use windlass_host::secret::Credentials;
+use windlass_providers::{VENDORS, Vendor, models};
+
+use super::abilities::abilities;
+use super::{ForeignPlan, Kind, Known, RUNTIMES, RuntimePlan, find_program, shown_for, version};
+use crate::args::AgentArgs;
+use crate::failure::Failure;
+use crate::plan::ModelPlan;
+use crate::settings::Settings;
+
+/// One runtime, as it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) about: &'static str,
+    pub(crate) found: Found,
+    /// The version that is here, once it was looked for.
+    pub(crate) version: Option<String>,
+    /// The version it was last certified with.
+    pub(crate) tested: Option<&'static str>,
+    /// With what it can work here, or why it cannot.
+    pub(crate) usable: Result<String, Why>,
+    pub(crate) can: Capabilities,
+    pub(crate) held: Features,
+    /// How it comes onto this machine.
+    pub(crate) install: Option<String>,
+}
+
+/// Where a runtime is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    BuiltIn,
+    At(PathBuf),
+    Nowhere,
+}
+
+/// Why a runtime cannot work here, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Why {
+    pub(crate) what: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl From<Failure> for Why {
+    fn from(failure: Failure) -> Self {
+        Self { what: failure.message(), hint: failure.to_do().map(str::to_owned) }
+    }
+}
+
+/// What runtimes are held against: what was typed and set, the keys, and this kernel.
+pub(crate) struct Ground<'a> {
+    agent: &'a AgentArgs,
+    settings: &'a Settings,
+    credentials: Credentials,
+    /// Whether agents can be held here; asked once, and only when somebody has to know.
+    kernel: OnceCell<Result<(), String>>,
+}
+
+impl<'a> Ground<'a> {
+    pub(crate) fn new(agent: &'a AgentArgs, settings: &'a Settings) -> Result<Self, Failure> {
+        let credentials = Credentials::read(&settings.places.credentials_file())?;
+        Ok(Self { agent, settings, credentials, kernel: OnceCell::new() })
+    }
+
+    /// All runtimes that have a name.
+    pub(crate) fn standings(&self) -> Vec<Standing> {
+        RUNTIMES.iter().map(|known| self.standing(known)).collect()
+    }
+
+    fn standing(&self, known: &'static Known) -> Standing {
+        let (can, held) = abilities(known.kind);
+        Standing {
+            name: known.name.to_owned(),
+            kind: known.kind,
+            about: known.about,
+            found: self.found(known),
+            version: None,
+            tested: known.tested,
+            usable: self.usable(known),
+            can,
+            held,
+            install: known.program.map(|_| format!("windlass runtimes install {}", known.name)),
+        }
+    }
+
+    fn found(&self, known: &Known) -> Found {
+        let Some(program) = known.program else { return Found::BuiltIn };
+        let configured = self.settings.layers.text(&Settings::named("runtimes", known.name, "command"));
+        find_program(configured.unwrap_or(program)).map_or(Found::Nowhere, Found::At)
+    }
+
+    /// Plans a run with it, as if it had been named, and looks for what such a run would miss.
+    fn usable(&self, known: &'static Known) -> Result<String, Why> {
+        match RuntimePlan::named(known.name, self.agent, self.settings)? {
+            RuntimePlan::Ours(_, ModelPlan::Scripted(_)) => Ok("plays your script".to_owned()),
+            RuntimePlan::Ours(_, ModelPlan::Served { vendor, base_url, .. }) => {
+                self.access(vendor, base_url.as_deref(), "with your key")
+            }
+            RuntimePlan::Foreign(plan) => self.foreign(&plan),
+        }
+    }
+
+    fn foreign(&self, plan: &ForeignPlan) -> Result<String, Why> {
+        let why = |what: String, hint: &str| Why { what, hint: Some(hint.to_owned()) };
+        if !crate::sandboxing::holds_commands(self.settings)? {
+            let what = format!("`{}` is not ours, and runs in a sandbox or not at all", plan.name);
+            return Err(why(what, "leave `--sandbox full` out"));
+        }
+        if let Err(text) = self.kernel.get_or_init(kernel) {
+            return Err(why(format!("this kernel cannot hold it: {text}"), "`windlass doctor` says what to allow"));
+        }
+        let Some(upstream) = &plan.upstream else { return Ok("uses its own sign-in".to_owned()) };
+        if let Some(vendor) = plan.model.as_deref().and_then(|model| self.serves(model))
+            && vendor.id != upstream.vendor.id
+        {
+            let model = plan.model.as_deref().unwrap_or_default();
+            let what = format!("would ask {} for `{model}`, which is a model of {}", upstream.vendor.id, vendor.id);
+            return Err(why(what, "name the vendor, as in -m VENDOR/MODEL"));
+        }
+        self.access(upstream.vendor, upstream.base_url.as_deref(), "with your key, which it never sees")
+    }
+
+    /// Who serves a model that was named without its vendor.
+    fn serves(&self, model: &str) -> Option<&'static Vendor> {
+        let named = self.settings.layers.text("model").is_some_and(|named| named == model);
+        let free = named && self.settings.layers.text("provider").is_none();
+        VENDORS.iter().filter(|_| free).find(|vendor| models::lookup(vendor.id, model).is_some())
+    }
+
+    /// Whether a vendor can be asked.
+    fn access(&self, vendor: &Vendor, base_url: Option<&str>, how: &str) -> Result<String, Why> {
+        let asks = |how: &str| Ok(format!("asks {} {how}", vendor.id));
+        if self.agent.cassette.is_some() {
+            return Ok("plays your cassette".to_owned());
+        }
+        if base_url.or(vendor.base_url).is_none() {
+            let hint = format!("give one with --base-url, or set `providers.{}.base_url`", vendor.id);
+            return Err(Why { what: format!("`{}` has no address of its own", vendor.id), hint: Some(hint) });
+        }
+        if vendor.local {
+            return asks("on this machine");
+        }
+        let key = crate::wire::key(self.settings, vendor, &self.credentials);
+        match vendor.key_env {
+            _ if key.is_some() || crate::wire::aws_keys(vendor).is_some() => asks(how),
+            None => asks("without a key"),
+            Some(env) => {
+                let hint = format!("run `export {env}=…`, or name another vendor with -m VENDOR/MODEL");
+                Err(Why { what: format!("no key for {}: {env} is not set", vendor.id), hint: Some(hint) })
+            }
+        }
+    }
+}
+
+/// Whether this kernel holds whole agents.
+fn kernel() -> Result<(), String> {
+    let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
+    windlass_sandbox::probe(&helper, std::path::Path::new("/tmp")).full
+}
+
+impl Standing {
+    /// Whether the loop is ours.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Native | Kind::Completion | Kind::Patch)
+    }
+
+    /// What it lacks for a kind of work.
+    pub(crate) fn missing(&self, work: Work) -> Vec<&'static str> {
+        let unmet = self.can.require(&self.name, work).err();
+        unmet.map_or_else(Vec::new, |unmet| unmet.missing.iter().map(Capability::word).collect())
+    }
+
+    /// Finds its version; a program that says nothing of itself otherwise is asked, in a sandbox.
+    pub(crate) async fn look_for_version(&mut self) {
+        let Found::At(program) = &self.found else { return };
+        self.version = version::lies_beside(program, None);
+        if self.version.is_none() {
+            let home = std::env::var_os("HOME").map(PathBuf::from);
+            let shows = shown_for(program, home.as_deref());
+            self.version = version::asked(&[program.clone().into()], &shows).await;
+        }
+    }
+
+    /// What is here and what was tested, in words; nothing for what is built in.
+    pub(crate) fn versions(&self) -> Option<String> {
+        let tested = self.tested.map(|tested| format!("tested with {tested}"));
+        match (&self.found, &self.version) {
+            (Found::BuiltIn, _) => None,
+            (Found::Nowhere, _) => tested,
+            (Found::At(_), Some(version)) if Some(version.as_str()) == self.tested => {
+                Some(format!("version {version}, as tested"))
+            }
+            (Found::At(_), Some(version)) => {
+                let tested = tested.map_or_else(String::new, |tested| format!("; {tested}"));
+                Some(format!("version {version}{tested}"))
+            }
+            (Found::At(_), None) => {
+                let tested = tested.map_or_else(String::new, |tested| format!("; {tested}"));
+                Some(format!("version not known{tested}"))
+            }
+        }
+    }
+}
