@@ -111,7 +111,10 @@ pub(crate) enum DebugCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct RuntimesArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RuntimesCommand>,
     /// One JSON object for each
     #[arg(long)]
     pub(crate) json: bool,
@@ -126,6 +129,25 @@ pub(crate) struct RuntimesArgs {
     /// run has: no key, no network, no cost
     #[arg(long, value_name = "NAME", num_args = 0..)]
     pub(crate) probe: Option<Vec<String>>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RuntimesCommand {
+    /// Install agents for windlass alone, in the version they were certified with
+    Install {
+        /// Their names, as `windlass runtimes` lists them
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// All of them
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+    },
+    /// Remove agents that were installed so
+    Remove {
+        /// Their names
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -6,9 +6,8 @@ use windlass_core::event;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema};
 use windlass_host::config::{Key, Kind};
 
-use super::runtimes::abilities;
 use crate::exit;
-use crate::runtimes::RUNTIMES;
+use crate::runtimes::{RUNTIMES, abilities};
 use crate::settings::{KEYS, variable};
 
 /// The whole reference, as Markdown.

@@ -165,6 +165,14 @@ impl WhyNot {
         }
     }
 
+    /// What to do about it.
+    pub(crate) fn to_do(&self) -> Option<&str> {
+        match self {
+            Self::Unusable(_, hint) => hint.as_deref(),
+            _ => None,
+        }
+    }
+
     /// A stable word for programs.
     pub(crate) fn code(&self) -> &'static str {
         match self {
@@ -223,7 +231,7 @@ fn ordered<'a>(
     let Some(order) = order else {
         let rank = |standing: &&Standing| match () {
             () if standing.name == "native" => 0,
-            () if standing.tested.is_some() => 1,
+            () if standing.tested().is_some() => 1,
             () => 2,
         };
         let mut all: Vec<&Standing> = standings.iter().collect();

@@ -121,7 +121,7 @@ mod tests {
     use windlass_host::config::Kind as ValueKind;
 
     use super::*;
-    use crate::runtimes::{ForeignPlan, MeteringPlan};
+    use crate::runtimes::{ForeignPlan, MeteringPlan, Program};
     use crate::settings::KEYS;
 
     /// A value that a key may have.
@@ -144,9 +144,8 @@ mod tests {
         let plan = ForeignPlan {
             known,
             name: known.name.to_owned(),
-            program: PathBuf::from("/bin/agent"),
+            program: Program { file: PathBuf::from("/bin/agent"), ..Program::default() },
             words: Vec::new(),
-            shows: Vec::new(),
             model: None,
             upstream: None,
             metering: MeteringPlan::Wire,

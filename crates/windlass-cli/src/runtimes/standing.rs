@@ -2,14 +2,13 @@
 //! examines or chooses runtimes asks this, so that all of them say the same.
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
 
 use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
 
 use super::abilities::abilities;
-use super::{ForeignPlan, Kind, Known, RUNTIMES, RuntimePlan, find_program, shown_for, version};
+use super::{ForeignPlan, Kind, Known, Program, RUNTIMES, RuntimePlan, find_program, python, version};
 use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::plan::ModelPlan;
@@ -19,26 +18,21 @@ use crate::settings::Settings;
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
-    pub(crate) about: &'static str,
+    pub(crate) known: &'static Known,
     pub(crate) found: Found,
     /// The version that is here, once it was looked for.
     pub(crate) version: Option<String>,
-    /// The version it was last certified with.
-    pub(crate) tested: Option<&'static str>,
     /// With what it can work here, or why it cannot.
     pub(crate) usable: Result<String, Why>,
     pub(crate) can: Capabilities,
     pub(crate) held: Features,
-    /// How it comes onto this machine.
-    pub(crate) install: Option<String>,
 }
 
 /// Where a runtime is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
     BuiltIn,
-    At(PathBuf),
+    At(Program),
     Nowhere,
 }
 
@@ -79,22 +73,21 @@ impl<'a> Ground<'a> {
         let (can, held) = abilities(known.kind);
         Standing {
             name: known.name.to_owned(),
-            kind: known.kind,
-            about: known.about,
+            known,
             found: self.found(known),
             version: None,
-            tested: known.tested,
             usable: self.usable(known),
             can,
             held,
-            install: known.program.map(|_| format!("windlass runtimes install {}", known.name)),
         }
     }
 
     fn found(&self, known: &Known) -> Found {
-        let Some(program) = known.program else { return Found::BuiltIn };
+        if known.program.is_none() {
+            return Found::BuiltIn;
+        }
         let configured = self.settings.layers.text(&Settings::named("runtimes", known.name, "command"));
-        find_program(configured.unwrap_or(program)).map_or(Found::Nowhere, Found::At)
+        find_program(known, configured, self.settings).map_or(Found::Nowhere, Found::At)
     }
 
     /// Plans a run with it, as if it had been named, and looks for what such a run would miss.
@@ -169,7 +162,7 @@ fn kernel() -> Result<(), String> {
 impl Standing {
     /// Whether the loop is ours.
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self.kind, Kind::Native | Kind::Completion | Kind::Patch)
+        matches!(self.known.kind, Kind::Native | Kind::Completion | Kind::Patch)
     }
 
     /// What it lacks for a kind of work.
@@ -178,34 +171,52 @@ impl Standing {
         unmet.map_or_else(Vec::new, |unmet| unmet.missing.iter().map(Capability::word).collect())
     }
 
-    /// Finds its version; a program that says nothing of itself otherwise is asked, in a sandbox.
-    pub(crate) async fn look_for_version(&mut self) {
-        let Found::At(program) = &self.found else { return };
-        self.version = version::lies_beside(program, None);
-        if self.version.is_none() {
-            let home = std::env::var_os("HOME").map(PathBuf::from);
-            let shows = shown_for(program, home.as_deref());
-            self.version = version::asked(&[program.clone().into()], &shows).await;
+    /// The version it was last certified with.
+    pub(crate) fn tested(&self) -> Option<&'static str> {
+        self.known.install.version()
+    }
+
+    /// The command that brings it onto this machine.
+    pub(crate) fn install(&self) -> Option<String> {
+        self.tested().map(|_| format!("windlass runtimes install {}", self.name))
+    }
+
+    /// Finds what takes a moment: its version, and for one that is not here whether it could be installed. A program
+    /// that says nothing of itself otherwise is asked, in a sandbox.
+    pub(crate) async fn look_closer(&mut self) {
+        match &self.found {
+            Found::BuiltIn => {}
+            Found::At(program) => {
+                self.version = version::lies_beside(&program.file, self.known.install.package());
+                if self.version.is_none() {
+                    self.version = version::asked(program).await;
+                }
+            }
+            Found::Nowhere => {
+                if let Some(range) = self.known.install.python()
+                    && let Err(why) = python::find(range)
+                    && let Err(not) = &mut self.usable
+                {
+                    not.what = format!("{}; {why}", not.what);
+                    let wanted = python::range(range.0, range.1);
+                    not.hint = Some(format!("install {wanted} first, then `windlass runtimes install {}`", self.name));
+                }
+            }
         }
     }
 
     /// What is here and what was tested, in words; nothing for what is built in.
     pub(crate) fn versions(&self) -> Option<String> {
-        let tested = self.tested.map(|tested| format!("tested with {tested}"));
-        match (&self.found, &self.version) {
-            (Found::BuiltIn, _) => None,
-            (Found::Nowhere, _) => tested,
-            (Found::At(_), Some(version)) if Some(version.as_str()) == self.tested => {
-                Some(format!("version {version}, as tested"))
+        let tested = self.tested().map(|tested| format!("tested with {tested}"));
+        let here = match (&self.found, &self.version) {
+            (Found::BuiltIn, _) => return None,
+            (Found::Nowhere, _) => return tested,
+            (Found::At(_), Some(version)) if Some(version.as_str()) == self.tested() => {
+                return Some(format!("version {version}, as tested"));
             }
-            (Found::At(_), Some(version)) => {
-                let tested = tested.map_or_else(String::new, |tested| format!("; {tested}"));
-                Some(format!("version {version}{tested}"))
-            }
-            (Found::At(_), None) => {
-                let tested = tested.map_or_else(String::new, |tested| format!("; {tested}"));
-                Some(format!("version not known{tested}"))
-            }
-        }
+            (Found::At(_), Some(version)) => format!("version {version}"),
+            (Found::At(_), None) => "version not known".to_owned(),
+        };
+        Some(tested.map_or_else(|| here.clone(), |tested| format!("{here}; {tested}")))
     }
 }

@@ -1,12 +1,13 @@
 //! Which version of a program is here: from what lies beside it, without running anything. Only where nothing says so it
 //! is asked, held by the kernel and for a short time.
 
-use std::ffi::OsString;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use windlass_host::sandbox::{Level, Limits, NetPolicy, Sandbox, SandboxPlan, Standard};
+
+use super::Program;
 
 /// The longest file about a package that is read.
 const MAX_FACTS: u64 = 1 << 20;
@@ -91,13 +92,13 @@ fn said(text: &str) -> Option<String> {
     text.lines().take(20).flat_map(str::split_whitespace).find_map(trim)
 }
 
-/// Asks the program itself: in a sandbox, with no network and a folder of its own, and not for long. `shows` is what it
-/// needs to see of itself.
-pub(super) async fn asked(argv: &[OsString], shows: &[PathBuf]) -> Option<String> {
+/// Asks the program itself: in a sandbox, with no network and a folder of its own, and not for long.
+pub(super) async fn asked(program: &Program) -> Option<String> {
     let folder = tempfile::Builder::new().prefix("windlass-version-").tempdir().ok()?;
     let root = folder.path().canonicalize().ok()?.join("root");
     std::fs::create_dir(&root).ok()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(program.path.iter().cloned().chain(std::env::split_paths(&path))).ok()?;
     let env = vec![("PATH".into(), path), ("HOME".into(), root.clone().into()), ("LANG".into(), "C.UTF-8".into())];
     let plan = SandboxPlan {
         root: root.clone(),
@@ -106,7 +107,7 @@ pub(super) async fn asked(argv: &[OsString], shows: &[PathBuf]) -> Option<String
         data_dir: folder.path().join("data"),
         level: Level::WorkspaceWrite,
         net: NetPolicy::Off,
-        read: shows.to_vec(),
+        read: program.shows.clone(),
         write: Vec::new(),
         hidden: Vec::new(),
         limits: Limits::default(),
@@ -117,8 +118,7 @@ pub(super) async fn asked(argv: &[OsString], shows: &[PathBuf]) -> Option<String
     let null = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
     let (reader, writer) = std::io::pipe().ok()?;
     let standard = Standard { input: null().ok()?.into(), output: writer.into(), error: null().ok()?.into() };
-    let mut argv = argv.to_vec();
-    argv.push("--version".into());
+    let argv = [program.file.clone().into_os_string(), "--version".into()];
     let hearing = tokio::task::spawn_blocking(move || {
         let mut text = Vec::new();
         let _ = reader.take(MAX_ANSWER).read_to_end(&mut text);
