@@ -25,7 +25,7 @@ pub(crate) use self::abilities::abilities;
 pub(crate) use self::choice::{Choice, Need, choose, needs_of};
 pub(crate) use self::install::Installed;
 pub(crate) use self::known::{Kind, Known, RUNTIMES};
-pub(crate) use self::probe::{Probed, Rehearsal};
+pub(crate) use self::probe::Rehearsal;
 pub(crate) use self::program::Program;
 pub(crate) use self::standing::{Found, Ground, Standing};
 
@@ -166,17 +166,15 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
         .then(|| format!("{} cannot be told {keys}: the settings count for the built-in agent only", plan.name))
 }
 
-fn unknown(name: &str) -> Failure {
+pub(crate) fn unknown(name: &str) -> Failure {
     let failure = Failure::usage(format!("there is no runtime `{name}`"));
     let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).collect();
-    match nearest(name, all.iter().copied()) {
+    match nearest(name, all.iter().copied().chain(["auto"])) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => {
-            failure.hint(format!(
-                "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
-                all.join(", ")
-            ))
-        }
+        None => failure.hint(format!(
+            "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
+            all.join(", ")
+        )),
     }
 }
 

@@ -8,11 +8,12 @@ use windlass_host::config::Places;
 use windlass_host::secret::Credentials;
 use windlass_providers::VENDORS;
 
-use super::runtimes::{rehearse, row, to_probe};
+use super::runtimes::{row, to_probe};
 use super::{block_on, models};
 use crate::args::{AgentArgs, DoctorArgs};
 use crate::failure::Failure;
-use crate::runtimes::{Found, Ground, Standing};
+use crate::out::say;
+use crate::runtimes::{Found, Ground, Rehearsal, Standing};
 use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
 use crate::{exit, plan};
@@ -38,8 +39,11 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
                 findings.extend(finding(standing));
                 rows.push(row(standing));
             }
-            for name in args.probe.iter().flat_map(|names| to_probe(names, &standings)) {
-                let probed = rehearse(&name, settings).await?;
+            let names = args.probe.as_ref().map(|names| to_probe(names, &standings)).transpose()?;
+            let mut rehearsal = Rehearsal::new(settings)?;
+            for name in names.unwrap_or_default() {
+                say!("probing {} …", one_line(&name));
+                let probed = rehearsal.probe(&name).await?;
                 let (what, ok, detail) = (format!("probe of {name}"), probed.result.is_ok(), probed.line());
                 let said = probed.result.as_ref().err().map(|fell| fell.said.clone()).unwrap_or_default();
                 let detail = if said.is_empty() { detail } else { format!("{detail} | {}", said.replace('\n', " | ")) };

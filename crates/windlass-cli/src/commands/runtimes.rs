@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::plan;
-use crate::runtimes::{Choice, Found, Ground, Need, Probed, Rehearsal, Standing, choose, needs_of};
+use crate::runtimes::{Choice, Found, Ground, Need, Rehearsal, Standing, choose, needs_of, unknown};
 use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
 
@@ -49,7 +49,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         Ok(())
     })?;
     if let Some(names) = &args.probe {
-        let names = to_probe(names, &standings);
+        let names = to_probe(names, &standings)?;
         return block_on(probe(&names, &settings, args.json));
     }
     let mut text = String::new();
@@ -100,34 +100,36 @@ pub(super) fn row(standing: &Standing) -> Value {
 
 /// The same for people.
 fn shown(standing: &Standing) -> String {
-    let mark = match (&standing.usable, &standing.found) {
-        (Ok(_), _) => "usable",
-        (Err(_), Found::Nowhere) => "not here",
-        (Err(_), _) => "not usable",
-    };
-    let mut text = format!("{:<INDENT$}{mark}: {}\n", standing.name, standing.known.about);
+    let mut text = headed(&standing.name, standing.known.about);
     let mut line = |words: &str| text.push_str(&wrapped(words));
+    match &standing.usable {
+        Ok(with) => line(&format!("usable: {with}")),
+        Err(why) => {
+            line(&format!("not usable: {}", why.what));
+            why.hint.iter().for_each(|hint| line(&format!("→ {hint}")));
+        }
+    }
     if let Found::At(program) = &standing.found {
         line(&program.file.display().to_string());
     }
     standing.versions().iter().for_each(|versions| line(versions));
-    match &standing.usable {
-        Ok(with) => line(with),
-        Err(why) => {
-            line(&why.what);
-            why.hint.iter().for_each(|hint| line(&format!("→ {hint}")));
-        }
-    }
-    let (able, unable): (Vec<Work>, Vec<Work>) =
-        Work::ALL.iter().partition(|work| standing.missing(**work).is_empty());
-    let names = |works: &[Work]| works.iter().map(|work| work.name()).collect::<Vec<_>>().join(", ");
+    let (able, unable): (Vec<Work>, Vec<Work>) = Work::ALL.iter().partition(|work| standing.missing(**work).is_empty());
     if !able.is_empty() {
-        line(&format!("for: {}", names(&able)));
+        let names: Vec<&str> = able.iter().map(|work| work.name()).collect();
+        line(&format!("for: {}", names.join(", ")));
     }
     if unable.contains(&Work::FullCoder) {
         line(&format!("not for full-coder: lacks {}", standing.missing(Work::FullCoder).join(", ")));
     }
     text
+}
+
+/// Words behind the name of a runtime.
+fn headed(name: &str, words: &str) -> String {
+    // A name that is as long as a command has a line of its own.
+    let name = one_line(name);
+    let (head, tail) = (format!("{name:<INDENT$}"), wrapped(words));
+    if name.len() < INDENT { format!("{head}{}", tail.trim_start()) } else { format!("{name}\n{tail}") }
 }
 
 /// Words below the name of a runtime, in lines that fit. A word that is longer than a line stays whole.
@@ -161,10 +163,9 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
         out::json(&json!({ "needs": needs, "chosen": choice.chosen, "others": others }));
     } else {
         let name = choice.chosen.as_deref().unwrap_or("nobody");
-        let mut text = format!("{name:<INDENT$}for {}\n", choice.wanted());
+        let mut text = headed(name, &format!("for {}", choice.wanted()));
         for (name, why) in &choice.others {
-            let words = wrapped(&format!("not: {why}"));
-            text.push_str(&format!("{name:<INDENT$}{}", words.trim_start()));
+            text.push_str(&headed(name, &format!("not: {why}")));
             why.to_do().iter().for_each(|hint| text.push_str(&wrapped(&format!("→ {hint}"))));
         }
         out::out(&text);
@@ -173,33 +174,34 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
 }
 
 /// The names that are to be rehearsed: those that were named, else all that are here.
-pub(super) fn to_probe(names: &[String], standings: &[Standing]) -> Vec<String> {
-    match names {
-        [] => standings.iter().filter(|one| one.found != Found::Nowhere).map(|one| one.name.clone()).collect(),
-        names => names.to_vec(),
+pub(super) fn to_probe(names: &[String], standings: &[Standing]) -> Result<Vec<String>, Failure> {
+    if names.is_empty() {
+        let here = standings.iter().filter(|one| one.found != Found::Nowhere);
+        return Ok(here.map(|one| one.name.clone()).collect());
+    }
+    let is_one = |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
+    match names.iter().find(|name| !is_one(name)) {
+        Some(name) => Err(unknown(name)),
+        None => Ok(names.to_vec()),
     }
 }
 
 /// Rehearses runtimes one by one, and says what came of each as soon as it is known.
 async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
+    let mut rehearsal = Rehearsal::new(settings)?;
     let mut all_work = true;
     for name in names {
-        let probed = rehearse(name, settings).await?;
+        say!("probing {} …", one_line(name));
+        let probed = rehearsal.probe(name).await?;
         all_work &= probed.result.is_ok();
         if json {
             out::json(&json!({ "name": probed.name, "probe": probed.json() }));
             continue;
         }
-        let words = wrapped(&probed.line());
-        out::out(&format!("{name:<INDENT$}{}", words.trim_start()));
+        out::out(&headed(name, &probed.line()));
         if let Err(fell) = &probed.result {
             fell.said.lines().for_each(|line| out::out(&wrapped(&format!("| {line}"))));
         }
     }
     Ok(exit::unless_broken(if all_work { 0 } else { exit::FAILED }))
-}
-
-pub(super) async fn rehearse(name: &str, settings: &Settings) -> Result<Probed, Failure> {
-    say!("probing {name} …");
-    Rehearsal { settings }.probe(name).await
 }

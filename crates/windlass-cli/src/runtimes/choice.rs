@@ -24,7 +24,9 @@ impl Need {
     /// All there are.
     fn all() -> impl Iterator<Item = Self> {
         let works = Work::ALL.into_iter().map(Self::Work);
-        works.chain(Capability::ALL.into_iter().map(Self::Capability)).chain(Feature::ALL.into_iter().map(Self::Feature))
+        works
+            .chain(Capability::ALL.into_iter().map(Self::Capability))
+            .chain(Feature::ALL.into_iter().map(Self::Feature))
     }
 
     /// Its word.
@@ -290,20 +292,146 @@ impl Choice {
     /// That nobody can do it, with everything a person needs to change that.
     pub(crate) fn failure(&self) -> Failure {
         let mut text = self.summary();
-        let mut steps: Vec<&str> = Vec::new();
         for (name, why) in &self.others {
             text.push_str(&format!("\n{name}: {why}"));
-            if let WhyNot::Unusable(_, Some(hint)) = why
-                && !steps.contains(&hint.as_str())
-            {
-                steps.push(hint);
-            }
+            why.to_do().iter().for_each(|hint| text.push_str(&format!("\n  → {hint}")));
         }
-        let first = steps.first().map_or_else(|| "ask for less".to_owned(), |step| (*step).to_owned());
-        Failure::usage(text).hint(format!("{first}; `windlass runtimes --for {}` says it again", self.words()))
+        let words = self.needs.iter().map(|need| need.word()).collect::<Vec<_>>().join(" ");
+        Failure::usage(text).hint(format!(
+            "do one of these, or need less; `windlass runtimes --for {words}` says who would be chosen then"
+        ))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use windlass_core::runtime::{Capabilities, Features};
+
+    use super::super::standing::{Found, Why};
+    use super::super::{RUNTIMES, abilities};
+    use super::*;
+
+    /// A runtime of the table as it would stand; `!` behind its name: it is not usable.
+    fn standing(name: &str) -> Standing {
+        let (name, usable) = (name.trim_end_matches('!'), !name.ends_with('!'));
+        let known = RUNTIMES.iter().find(|known| known.name == name).unwrap();
+        let (can, held) = abilities(known.kind);
+        let why = || Why { what: "no key".to_owned(), hint: Some("get a key".to_owned()) };
+        Standing {
+            name: name.to_owned(),
+            known,
+            found: Found::Nowhere,
+            version: None,
+            usable: if usable { Ok("has a key".to_owned()) } else { Err(why()) },
+            can,
+            held,
+        }
     }
 
-    fn words(&self) -> String {
-        self.needs.iter().map(|need| need.word()).collect::<Vec<_>>().join(" ")
+    /// `wanted` is what people type behind `auto:`; `expect` is who is chosen, and the others with why not.
+    #[track_caller]
+    fn check(standings: &str, wanted: &str, order: Option<&str>, expect: (&str, &str)) {
+        let standings: Vec<Standing> = standings.split_whitespace().map(standing).collect();
+        let order: Option<Vec<String>> = order.map(|order| order.split_whitespace().map(str::to_owned).collect());
+        let needs = needs_of(&Need::list([wanted]).unwrap(), None);
+        let choice = choose(&standings, needs, order.as_deref()).unwrap();
+        let others: Vec<String> = choice.others.iter().map(|(name, why)| format!("{name} {why}")).collect();
+        assert_eq!((choice.chosen.as_deref().unwrap_or("nobody"), others.join("; ").as_str()), expect);
+    }
+
+    #[test]
+    fn the_first_usable_one_that_can_is_chosen_and_the_others_have_their_reasons() {
+        check("native codex", "", None, ("native", "codex would do, and comes after native"));
+        check("native! codex", "", None, ("codex", "native no key"));
+        check("native! codex!", "", None, ("nobody", "native no key; codex no key"));
+        // What it cannot do counts before what could be set up.
+        check(
+            "native codex claude-code!",
+            "mcp,subagents",
+            None,
+            ("nobody", "native lacks mcp, subagents; codex lacks subagents; claude-code no key"),
+        );
+        check("native claude-code", "writing_subagent", None, ("claude-code", "native lacks subagents"));
+        check("codex patch", "patch-coder", None, ("patch", "codex changes files itself, and proposes no patch"));
+        check("completion native!", "analysis", None, ("completion", "native no key"));
+        check(
+            "completion native!",
+            "",
+            None,
+            ("nobody", "native no key; completion lacks native_tool_loop, filesystem_edit, shell"),
+        );
+    }
+
+    #[test]
+    fn the_order_is_native_then_the_tested_ones_or_what_is_set() {
+        check(
+            "patch completion claude-code codex native",
+            "analysis",
+            None,
+            (
+                "native",
+                "claude-code would do, and comes after native; codex would do, and comes after native; \
+             patch would do, and comes after native; completion would do, and comes after native",
+            ),
+        );
+        check(
+            "native claude-code codex",
+            "",
+            Some("codex native"),
+            ("codex", "native would do, and comes after codex; claude-code is not in `runtime_order`"),
+        );
+        check("native codex!", "", Some("codex codex native"), ("native", "codex no key"));
+        let standings = ["native", "codex"].map(standing);
+        let failure = choose(&standings, Vec::new(), Some(&["codx".to_owned()])).err().unwrap().text();
+        assert!(failure.contains("`codx`, which is no runtime | did you mean `codex`?"), "{failure}");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_read_with_the_nearest_word_for_a_wrong_one() {
+        let words = |name: &str| asked_by(name).map(|needs| needs.map_err(|failure| failure.text()));
+        assert_eq!(words("native"), None);
+        assert_eq!(words("autopilot"), None);
+        assert_eq!(words("auto"), Some(Ok(Vec::new())));
+        let (shell, resume) = (Need::Capability(Capability::Shell), Need::Feature(Feature::Resume));
+        assert_eq!(words("auto:shell, resume,shell"), Some(Ok(vec![shell, resume])));
+        assert_eq!(words("auto:end_to_end"), Some(Ok(vec![Need::Work(Work::EndToEnd)])));
+        let wrong = words("auto:shel").unwrap().unwrap_err();
+        assert!(wrong.contains("`shel` is nothing") && wrong.contains("did you mean `shell`?"), "{wrong}");
+        assert!(words("auto:xyzzy").unwrap().unwrap_err().contains("full-coder"));
+    }
+
+    #[test]
+    fn a_run_needs_what_its_profile_is_for_and_works_as_hard_as_the_hardest_of_it() {
+        let mcp = Need::Capability(Capability::Mcp);
+        let check = |asked: &[Need], profile, needs: &[Need], mode| {
+            assert_eq!(needs_of(asked, profile), needs);
+            assert_eq!(mode_of(needs), Some(mode));
+        };
+        let (coder, analysis) = (Need::Work(Work::FullCoder), Need::Work(Work::Analysis));
+        check(&[], None, &[coder], RunMode::Full);
+        check(&[mcp], None, &[coder, mcp], RunMode::Full);
+        check(&[analysis], None, &[analysis], RunMode::Analysis);
+        check(&[mcp], Some(RunMode::Analysis), &[analysis, mcp], RunMode::Analysis);
+        check(&[analysis], Some(RunMode::Full), &[coder, analysis], RunMode::Full);
+        check(
+            &[Need::Work(Work::PatchCoder), analysis],
+            None,
+            &[Need::Work(Work::PatchCoder), analysis],
+            RunMode::Patch,
+        );
+    }
+
+    #[test]
+    fn the_line_of_a_choice_names_those_before_it_and_its_failure_says_what_to_do() {
+        let standings = ["native!", "codex", "claude-code!"].map(standing);
+        let choice = choose(&standings, needs_of(&[], None), None).unwrap();
+        assert_eq!(choice.summary(), "codex was chosen for full-coder; before it: native (not usable)");
+        assert_eq!(choice.whole().lines().count(), 3);
+        let nobody = Standing { can: Capabilities::NONE, held: Features::NONE, ..standing("native") };
+        let failure = choose(&[nobody, standing("codex!")], needs_of(&[], None), None).unwrap().failure().text();
+        for says in ["no runtime is usable for full-coder", "native: lacks", "codex: no key", "→ get a key"] {
+            assert!(failure.contains(says), "{failure}");
+        }
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Child;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use windlass_core::clock::Clock;
 use windlass_core::runtime::Capability;
 use windlass_host::clock::SystemClock;
@@ -38,9 +38,39 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The most that is kept of what a run prints.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// Rehearses runtimes, one at a time.
+/// How long a runtime has, and one that brings a Python along.
+const PATIENCE: Duration = Duration::from_secs(60);
+const MORE_PATIENCE: Duration = Duration::from_secs(180);
+
+/// Rehearses runtimes, one at a time. From its beginning an interrupt ends what is under way, and nothing is left.
 pub(crate) struct Rehearsal<'a> {
-    pub(crate) settings: &'a Settings,
+    settings: &'a Settings,
+    interrupts: Interrupts,
+}
+
+/// Whoever ends this program ends what it started.
+struct Interrupts {
+    interrupt: Signals,
+    terminate: Signals,
+    hangup: Signals,
+}
+
+impl Interrupts {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn heard(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
 }
 
 /// What came of one.
@@ -105,9 +135,7 @@ impl Task {
             Self::Patch => {
                 let patch = format!("*** Begin Patch\n*** Add File: {FILE}\n+{text}*** End Patch\n");
                 let file = json!({ "path": FILE, "operation": "create", "to": null, "patch": patch });
-                vec![Move::Json(
-                    json!({ "summary": END, "files": [file], "tests": [], "risks": [], "read": [] }),
-                )]
+                vec![Move::Json(json!({ "summary": END, "files": [file], "tests": [], "risks": [], "read": [] }))]
             }
             Self::Answer => vec![Move::Say(marker.to_owned())],
         };
@@ -115,9 +143,13 @@ impl Task {
     }
 }
 
-impl Rehearsal<'_> {
+impl<'a> Rehearsal<'a> {
+    pub(crate) fn new(settings: &'a Settings) -> Result<Self, Failure> {
+        Ok(Self { settings, interrupts: Interrupts::listen()? })
+    }
+
     /// One runtime, by its name or as acp:COMMAND. An interrupt ends it, and is an error.
-    pub(crate) async fn probe(&self, name: &str) -> Result<Probed, Failure> {
+    pub(crate) async fn probe(&mut self, name: &str) -> Result<Probed, Failure> {
         let known = match name.starts_with("acp:") {
             true => &ANY_ACP,
             false => RUNTIMES.iter().find(|known| known.name == name).ok_or_else(|| unknown(name))?,
@@ -125,11 +157,11 @@ impl Rehearsal<'_> {
         let task = Task::of(known);
         let stage = Stage::new()?;
         let server = Server::start(task.script(&stage.work(), &stage.marker))?;
-        let vendor = vendor_for(known);
         self.configure(known, &stage)?;
         let began = Instant::now();
-        let deadline = deadline(known);
-        let heard = self.run(name, known, vendor, &stage, &server, deadline).await?;
+        let deadline = if known.install.python().is_some() { MORE_PATIENCE } else { PATIENCE };
+        let command = self.command(name, known, &stage, &server, deadline)?;
+        let heard = watch(command, deadline, &mut self.interrupts).await?;
         let took = began.elapsed();
         let seen: Vec<Seen> = server
             .seen()
@@ -174,16 +206,16 @@ impl Rehearsal<'_> {
     }
 
     /// This program, as a person would start it.
-    async fn run(
+    fn command(
         &self,
         name: &str,
         known: &Known,
-        vendor: &Vendor,
         stage: &Stage,
         server: &Server,
         deadline: Duration,
-    ) -> Result<Heard, Failure> {
-        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    ) -> Result<Command, Failure> {
+        let vendor = vendor_for(known);
+        let mut command = Command::new(std::env::current_exe()?);
         command.args(["run", "-o", "stream-json", "--on-ask", "deny", "--runtime", name]);
         command.args(["--base-url", &format!("{}{}", server.url, below(vendor.protocol))]);
         if known.name != ANY_ACP.name
@@ -214,13 +246,13 @@ impl Rehearsal<'_> {
         command.env("NO_COLOR", "1").env("LANG", "C.UTF-8");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
-        watch(command.spawn()?, deadline).await
+        Ok(command)
     }
 }
 
 /// Follows a run to its end, to its deadline, or to an interrupt of ours.
-async fn watch(mut child: Child, deadline: Duration) -> Result<Heard, Failure> {
-    let (mut interrupts, mut terminations) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+async fn watch(mut command: Command, deadline: Duration, interrupts: &mut Interrupts) -> Result<Heard, Failure> {
+    let mut child = command.spawn()?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (out, err) = (tokio::spawn(all_of(out)), tokio::spawn(all_of(err)));
     let (mut overdue, mut interrupted) = (false, false);
@@ -230,11 +262,7 @@ async fn watch(mut child: Child, deadline: Duration) -> Result<Heard, Failure> {
             overdue = true;
             ended(&mut child).await
         }
-        _ = interrupts.recv() => {
-            interrupted = true;
-            ended(&mut child).await
-        }
-        _ = terminations.recv() => {
+        () = interrupts.heard() => {
             interrupted = true;
             ended(&mut child).await
         }
@@ -299,11 +327,6 @@ impl Stage {
     fn work(&self) -> PathBuf {
         self.at("work")
     }
-}
-
-/// How long a runtime has.
-fn deadline(_known: &Known) -> Duration {
-    Duration::from_secs(60)
 }
 
 /// The vendor that a runtime is rehearsed with: the first that it would try.

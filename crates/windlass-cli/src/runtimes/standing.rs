@@ -220,3 +220,65 @@ impl Standing {
         Some(tested.map_or_else(|| here.clone(), |tested| format!("{here}; {tested}")))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::install::Install;
+    use super::*;
+
+    /// An agent that needs a Python that nobody has.
+    const SNAKE: Known = Known {
+        name: "snake",
+        program: Some("snake"),
+        install: Install::Pip {
+            packages: &["snake-agent[all]==1.2.0"],
+            version: "1.2.0",
+            pins: "",
+            python: (98, 99),
+            program: "bin/snake",
+        },
+        ..super::super::known::ANY_ACP
+    };
+
+    fn standing(found: Found, version: Option<&str>) -> Standing {
+        let why = Why { what: "`snake` is not on this machine".to_owned(), hint: Some("install it".to_owned()) };
+        let (can, held) = abilities(Kind::Completion);
+        let version = version.map(str::to_owned);
+        Standing { name: "snake".to_owned(), known: &SNAKE, found, version, usable: Err(why), can, held }
+    }
+
+    #[tokio::test]
+    async fn an_agent_whose_python_is_not_here_says_so() {
+        let mut snake = standing(Found::Nowhere, None);
+        snake.look_closer().await;
+        let why = snake.usable.unwrap_err();
+        assert!(why.what.starts_with("`snake` is not on this machine; it needs Python 3.98 to 3.99, and"), "{why:?}");
+        assert!(why.hint.unwrap().contains("install Python 3.98 to 3.99 first"));
+    }
+
+    #[tokio::test]
+    async fn the_version_of_a_python_agent_lies_in_its_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let facts = dir.path().join("lib/python3.99/site-packages/snake_agent-1.3.0.dist-info");
+        std::fs::create_dir_all(&facts).unwrap();
+        std::fs::write(facts.join("METADATA"), "Name: snake-agent\nVersion: 1.3.0\n").unwrap();
+        let program = Program { file: dir.path().join("bin/snake"), ..Program::default() };
+        let mut snake = standing(Found::At(program), None);
+        snake.look_closer().await;
+        assert_eq!(snake.versions().as_deref(), Some("version 1.3.0; tested with 1.2.0"));
+    }
+
+    #[test]
+    fn a_version_that_is_not_the_tested_one_is_said() {
+        let at = || Found::At(Program::default());
+        let check =
+            |found, version, says: Option<&str>| assert_eq!(standing(found, version).versions().as_deref(), says);
+        check(at(), Some("1.2.0"), Some("version 1.2.0, as tested"));
+        check(at(), Some("1.3.0"), Some("version 1.3.0; tested with 1.2.0"));
+        check(at(), None, Some("version not known; tested with 1.2.0"));
+        check(Found::Nowhere, None, Some("tested with 1.2.0"));
+        check(Found::BuiltIn, None, None);
+        assert_eq!(standing(at(), None).missing(Work::FullCoder), ["native_tool_loop", "filesystem_edit", "shell"]);
+    }
+}

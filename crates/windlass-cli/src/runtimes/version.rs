@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What is known without running it: `package` is its name where it came from PyPI.
 pub(super) fn lies_beside(program: &Path, package: Option<&str>) -> Option<String> {
     of_npm(program)
-        .or_else(|| package.and_then(|package| of_venv(program.parent()?.parent()?, package)))
+        .or_else(|| package.and_then(|package| of_python(program.parent()?.parent()?, package)))
         .or_else(|| of_name(program))
 }
 
@@ -39,13 +39,15 @@ fn of_npm(program: &Path) -> Option<String> {
     sound(facts.get("version")?.as_str()?)
 }
 
-/// The version of a Python package in an environment.
-pub(super) fn of_venv(environment: &Path, package: &str) -> Option<String> {
-    environment.join("pyvenv.cfg").is_file().then_some(())?;
+/// The version of a Python package below the folder that its program's folder is in; none where there are several.
+fn of_python(base: &Path, package: &str) -> Option<String> {
     let inside = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_PACKAGES);
-    let libraries = inside(&environment.join("lib")).map(|entry| entry.path().join("site-packages"));
+    let of_python = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"python");
+    let libraries = inside(&base.join("lib")).filter(|entry| of_python(&entry.file_name()));
+    let folders = libraries.flat_map(|entry| ["site-packages", "dist-packages"].map(|below| entry.path().join(below)));
     let wanted = plain(package);
-    for entry in libraries.flat_map(|folder| inside(&folder).collect::<Vec<_>>()) {
+    let mut found: Vec<String> = Vec::new();
+    for entry in folders.flat_map(|folder| inside(&folder).collect::<Vec<_>>()) {
         let name = entry.file_name();
         let Some((name, _)) = name.to_str().and_then(|name| name.strip_suffix(".dist-info")?.split_once('-')) else {
             continue;
@@ -55,9 +57,10 @@ pub(super) fn of_venv(environment: &Path, package: &str) -> Option<String> {
         }
         let facts = text_of(&entry.path().join("METADATA"))?;
         let head = facts.lines().take_while(|line| !line.is_empty());
-        return head.filter_map(|line| line.strip_prefix("Version:")).find_map(|version| sound(version.trim()));
+        found.extend(head.filter_map(|line| line.strip_prefix("Version:")).find_map(|version| sound(version.trim())));
     }
-    None
+    found.dedup();
+    found.pop().filter(|_| found.is_empty())
 }
 
 /// Names of packages are the same with `-`, `_` and `.` between their words.
@@ -80,7 +83,8 @@ fn text_of(file: &Path) -> Option<String> {
 fn sound(text: &str) -> Option<String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts = text.split('.');
-    let number = |part: Option<&str>| part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    let number =
+        |part: Option<&str>| part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     let second = |part: Option<&str>| part.is_some_and(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
     let letters = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+'));
     (text.len() <= 64 && letters && number(parts.next()) && second(parts.next())).then(|| text.to_owned())
@@ -170,15 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_read_from_the_environment_of_python() {
-        let cfg = ("venv/pyvenv.cfg", "home = /usr/bin\n");
+    fn a_version_is_read_from_what_python_knows_of_a_package() {
         let facts = "Metadata-Version: 2.4\nName: aider-chat\nVersion: 0.86.3\n\nVersion: 1.0\n";
         let dist = ("venv/lib/python3.12/site-packages/aider_chat-0.86.3.dist-info/METADATA", facts);
         let other = ("venv/lib/python3.12/site-packages/aider-9.9.dist-info/METADATA", "Version: 9.9\n");
-        check(&[cfg, dist, other], "venv/bin/aider", Some("aider-chat"), Some("0.86.3"));
-        check(&[cfg, other], "venv/bin/aider", Some("aider-chat"), None);
-        check(&[dist], "venv/bin/aider", Some("aider-chat"), None);
-        check(&[cfg, dist], "venv/bin/aider", None, None);
+        check(&[dist, other], "venv/bin/aider", Some("aider-chat"), Some("0.86.3"));
+        check(&[other], "venv/bin/aider", Some("aider-chat"), None);
+        check(&[dist], "venv/bin/aider", None, None);
+        let second = ("venv/lib/python3.11/site-packages/aider_chat-0.80.0.dist-info/METADATA", "Version: 0.80.0\n");
+        check(&[dist, second], "venv/bin/aider", Some("aider-chat"), None);
     }
 
     #[test]

@@ -89,7 +89,8 @@ pub(super) fn judge(
             return Err((Step::ToolCall, told("the call that the model asked for is not in the log")));
         }
     }
-    let answered = || of("message").any(|event| event.to_string().contains(marker));
+    let says = |event: &Value| event["message"]["role"] == "assistant" && event["message"].to_string().contains(marker);
+    let answered = || of("said").any(says);
     let there = if task == Task::Answer { answered() } else { landed.trim_end() == marker };
     if !there {
         return Err((Step::Result, told("what the model wanted did not come of it")));
@@ -120,7 +121,8 @@ mod tests {
         let event = |kind: &&str| match *kind {
             "call_started" => json!({ "kind": "call_started", "call": { "args": { "text": "probe-1\n" } } }),
             "other_call" => json!({ "kind": "call_started", "call": { "args": { "path": "a" } } }),
-            "message" => json!({ "kind": "message", "message": { "text": "probe-1" } }),
+            "answer" => json!({ "kind": "said", "message": { "role": "assistant", "parts": [{ "text": "probe-1" }] } }),
+            "prompt" => json!({ "kind": "said", "message": { "role": "user", "parts": [{ "text": "probe-1" }] } }),
             "done" => json!({ "kind": "run_finished", "outcome": { "is": "completed" } }),
             "failed" => json!({ "kind": "run_finished", "outcome": { "is": "failed", "detail": "it broke" } }),
             kind => json!({ "kind": kind }),
@@ -161,8 +163,8 @@ mod tests {
         check(tool, &["iteration_started", "call_started"], "work", landed, 0, Some(Step::End));
         check(Task::Patch, &["iteration_started", "done"], "work", landed, 0, None);
         check(Task::Edit, &["iteration_started", "done"], "work", "", 0, Some(Step::Result));
-        check(Task::Answer, &["iteration_started", "message", "done"], "work", "", 0, None);
-        check(Task::Answer, &["iteration_started", "done"], "work", "", 0, Some(Step::Result));
+        check(Task::Answer, &["iteration_started", "answer", "done"], "work", "", 0, None);
+        check(Task::Answer, &["iteration_started", "prompt", "done"], "work", "", 0, Some(Step::Result));
     }
 
     #[test]
