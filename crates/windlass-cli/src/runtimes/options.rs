@@ -39,6 +39,8 @@ impl Given {
         let mut text = |key: &str| options.remove(key).and_then(|value| value.as_str().map(str::to_owned));
         let (command, auth, metering, login_file) =
             (text("command"), text("auth"), text("metering"), text("login_file"));
+        // Whoever makes the gate reads it.
+        options.remove("approval");
         Self { command, auth, metering, login_file, options }
     }
 }
