@@ -21,7 +21,7 @@ use windlass_providers::{VENDORS, Vendor};
 use windlass_scripted::{Move, Script, Server};
 
 pub(crate) use self::judge::Step;
-use self::judge::{Heard, Seen, judge};
+use self::judge::{Evidence, Heard, Seen};
 use super::known::ANY_ACP;
 use super::{Kind, Known, RUNTIMES, abilities, unknown};
 use crate::exit;
@@ -173,8 +173,9 @@ impl<'a> Rehearsal<'a> {
             })
             .collect();
         let landed = std::fs::read_to_string(stage.work().join(FILE)).unwrap_or_default();
-        let result = judge(task, &stage.marker, &heard, &seen, &landed);
-        let result = match result {
+        let foreign = known.program.is_some() || known.name == ANY_ACP.name;
+        let (marker, landed) = (stage.marker.as_str(), landed.as_str());
+        let result = match (Evidence { task, foreign, marker, heard: &heard, seen: &seen, landed }).judge() {
             Ok(()) => Ok(task.seen()),
             Err((step, why)) => {
                 let why = if heard.overdue { format!("{why}, after {} s", deadline.as_secs()) } else { why };
