@@ -114,7 +114,7 @@ impl Product {
 
     fn configure(&self, runtime: &Runtime, place: &Place, server: &Server, ask: &Ask<'_>) -> Result<(), String> {
         let mut text = ask.settings.clone();
-        for (vendor, path) in [("anthropic", ""), ("openai", "/v1"), ("gemini", "/v1beta")] {
+        for (vendor, path) in [("anthropic", ""), ("openai", "/v1"), ("openai-chat", "/v1"), ("gemini", "/v1beta")] {
             text.push_str(&format!("[providers.{vendor}]\nbase_url = {}\n", json!(format!("{}{path}", server.url))));
         }
         if let Some(program) = ask.program.as_ref().filter(|_| !runtime.is_by_command()) {

@@ -44,7 +44,7 @@ impl Runtime {
             "codex" => Family::Codex,
             "patch" => Family::Patch,
             "completion" => Family::Completion,
-            "opencode" => Family::Acp,
+            "opencode" | "gemini-cli" | "qwen-code" | "goose" | "claude-agent-acp" | "codex-acp" => Family::Acp,
             name if name.starts_with("acp:") => Family::Acp,
             name => {
                 return Err(format!(
@@ -55,6 +55,9 @@ impl Runtime {
         };
         let usual = match family {
             Family::Codex => Some("openai/gpt-5.5"),
+            Family::Acp if name == "codex-acp" => Some("openai/gpt-5.5"),
+            Family::Acp if name == "gemini-cli" => Some("gemini/gemini-2.5-pro"),
+            Family::Acp if name == "qwen-code" => Some("openai-chat/gpt-5.5"),
             // Not every agent lets its model be chosen.
             Family::Acp if name.starts_with("acp:") => None,
             _ => Some("anthropic/claude-sonnet-5-5"),

@@ -20,7 +20,7 @@ const SHELL: &[&str] = &[
     "execute_command",
     "run_terminal_cmd",
 ];
-const READ: &[&str] = &["Read", "read"];
+const READ: &[&str] = &["Read", "read", "read_file"];
 const WRITE: &[&str] = &["Write", "write", "write_file", "create_file"];
 const EDIT: &[&str] = &["Edit", "edit", "edit_file", "replace", "str_replace"];
 const DELETE: &[&str] = &["delete_file", "Delete", "delete"];
@@ -34,8 +34,8 @@ const PATH: &[&str] = &["file_path", "filePath", "absolute_path", "path", "filen
 /// Those that want the whole path.
 const ABSOLUTE: &[&str] = &["file_path", "filePath", "absolute_path"];
 const CONTENT: &[&str] = &["content", "contents", "file_text", "text"];
-const OLD: &[&str] = &["old_string", "oldString", "old", "old_text", "search"];
-const NEW: &[&str] = &["new_string", "newString", "new", "new_text", "replace"];
+const OLD: &[&str] = &["old_string", "oldString", "old", "old_text", "search", "before"];
+const NEW: &[&str] = &["new_string", "newString", "new", "new_text", "replace", "after"];
 const PATCH_TEXT: &[&str] = &["patchText", "patch", "input", "patch_text"];
 
 /// What an answer holds.

@@ -75,6 +75,9 @@ const OURS: Known = Known {
     about: "the built-in agent",
 };
 
+/// What is the same for most agents that speak ACP.
+const AN_ACP: Known = Known { kind: Kind::Acp, needs_model: true, install: "", ..OURS };
+
 /// All runtimes that have a name.
 pub(crate) const RUNTIMES: &[Known] = &[
     OURS,
@@ -128,6 +131,67 @@ pub(crate) const RUNTIMES: &[Known] = &[
         install: Install::Npm { package: "opencode-ai", version: "1.18.33", program: ".bin/opencode", node: Some(22) },
         login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
         about: "opencode, by ACP",
+    },
+    Known {
+        name: "gemini-cli",
+        program: Some("gemini"),
+        speaks: &[Protocol::Gemini],
+        vendors: &["gemini"],
+        install: "npm install -g @google/gemini-cli",
+        tested: Some("0.61.0"),
+        login: Login {
+            file: Some(".gemini/oauth_creds.json"),
+            hosts: &["cloudcode-pa.googleapis.com", "oauth2.googleapis.com", "www.googleapis.com"],
+        },
+        about: "Gemini CLI, by ACP",
+        ..AN_ACP
+    },
+    Known {
+        name: "qwen-code",
+        program: Some("qwen"),
+        speaks: &[Protocol::OpenAiChat],
+        vendors: &["openai-chat", "openrouter"],
+        install: "npm install -g @qwen-code/qwen-code",
+        tested: Some("0.24.4"),
+        about: "Qwen Code, by ACP",
+        ..AN_ACP
+    },
+    Known {
+        name: "goose",
+        program: Some("goose"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        install: "npm install -g @aaif/goose-binary-linux-x64",
+        tested: Some("1.52.0"),
+        about: "goose, by ACP",
+        ..AN_ACP
+    },
+    Known {
+        name: "claude-agent-acp",
+        program: Some("claude-agent-acp"),
+        speaks: ANTHROPIC,
+        vendors: &["anthropic"],
+        reads: &["CLAUDE.md"],
+        install: "npm install -g @agentclientprotocol/claude-agent-acp",
+        tested: Some("0.99.0"),
+        login: Login {
+            file: Some(".claude/.credentials.json"),
+            hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
+        },
+        about: "Claude Code, by its ACP adapter",
+        ..AN_ACP
+    },
+    Known {
+        name: "codex-acp",
+        program: Some("codex-acp"),
+        speaks: &[Protocol::OpenAiResponses],
+        vendors: &["openai"],
+        reads: &["AGENTS.md"],
+        install: "npm install -g @agentclientprotocol/codex-acp",
+        tested: Some("2.6.0"),
+        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
+        about: "Codex, by its ACP adapter",
+        ..AN_ACP
     },
 ];
 
