@@ -63,6 +63,27 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     Ok(exit::printed(&text))
 }
 
+/// What the fields of a row are, for the reference.
+pub(super) const FIELDS: &[(&str, &str)] = &[
+    ("name", "What `--runtime` takes."),
+    ("about", "What it is, in a few words."),
+    ("built_in", "Whether it is a part of this program."),
+    ("found", "Whether it is on this machine."),
+    ("path", "Its program; null where there is none."),
+    ("version", "The version that is here; null where nothing tells it."),
+    ("tested", "The version that it was last certified with; another one is no error."),
+    ("usable", "Whether a run with it could begin: its program, a sandbox, a vendor that it can ask, a key."),
+    ("with", "With what it would work; null where it is not usable."),
+    ("why", "Why it is not usable."),
+    ("todo", "What to do about that."),
+    ("install", "The command that installs it; null for what is built in or your own."),
+    ("by_hand", "How it is installed without windlass."),
+    ("work", "The kinds of work that it can do."),
+    ("missing", "For every other kind of work the capabilities that it lacks."),
+    ("capabilities", "What it can do."),
+    ("features", "How it can be held and steered."),
+];
+
 /// What is said of a runtime, for programs.
 pub(super) fn row(standing: &Standing) -> Value {
     let able = |work: &Work| standing.missing(*work).is_empty();
@@ -79,7 +100,7 @@ pub(super) fn row(standing: &Standing) -> Value {
     };
     json!({
         "name": standing.name,
-        "about": standing.known.about,
+        "about": &standing.about,
         "built_in": standing.found == Found::BuiltIn,
         "found": standing.found != Found::Nowhere,
         "path": path,
@@ -100,7 +121,7 @@ pub(super) fn row(standing: &Standing) -> Value {
 
 /// The same for people.
 fn shown(standing: &Standing) -> String {
-    let mut text = headed(&standing.name, standing.known.about);
+    let mut text = headed(&standing.name, &standing.about);
     let mut line = |words: &str| text.push_str(&wrapped(words));
     match &standing.usable {
         Ok(with) => line(&format!("usable: {with}")),
@@ -204,4 +225,31 @@ async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<Exit
         }
     }
     Ok(exit::unless_broken(if all_work { 0 } else { exit::FAILED }))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_a_row_is_documented() {
+        let settings = Settings::load(None).unwrap();
+        let agent = AgentArgs::default();
+        let standing = Ground::new(&agent, &settings).unwrap().standings().remove(0);
+        let row = row(&standing);
+        let names: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(names, FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn words_are_wrapped_and_a_long_one_stays_whole() {
+        let long = "x".repeat(100);
+        let text = wrapped(&format!("one {long} {}", "two ".repeat(20)));
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        assert_eq!(lines[..2], ["one", long.as_str()]);
+        assert!(text.lines().all(|line| line.len() <= WIDTH || line.trim() == long), "{text}");
+        assert_eq!(headed("native", "the agent"), "native            the agent\n");
+        assert_eq!(headed("acp:a-command with words", "works"), "acp:a-command with words\n                  works\n");
+    }
 }

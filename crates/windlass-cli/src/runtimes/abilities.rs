@@ -12,15 +12,15 @@ use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 
-use super::Kind;
+use super::{Kind, Known};
 
-/// What a runtime can do, and how it can be held.
-pub(crate) fn abilities(kind: Kind) -> (Capabilities, Features) {
+/// What a runtime can do, and how it can be held, as it is without options.
+pub(crate) fn abilities(known: &Known) -> (Capabilities, Features) {
     let nothing = (Capabilities::NONE, Features::NONE);
     let of = |agent: &dyn Adapter| {
         (Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])), agent.features())
     };
-    match kind {
+    match known.kind {
         Kind::Native => (
             Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
             Features::of(NativeRuntime::FEATURES.iter().copied()),
@@ -31,7 +31,8 @@ pub(crate) fn abilities(kind: Kind) -> (Capabilities, Features) {
         Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());
-            Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
+            let options = AcpOptions { command: Some("agent".to_owned()), ..AcpOptions::default() };
+            Acp::new(Profile::named(known.name), options, Dialect::Anthropic, clock)
                 .map_or(nothing, |agent| of(&agent))
         }
     }

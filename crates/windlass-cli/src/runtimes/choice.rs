@@ -316,10 +316,11 @@ mod tests {
     fn standing(name: &str) -> Standing {
         let (name, usable) = (name.trim_end_matches('!'), !name.ends_with('!'));
         let known = RUNTIMES.iter().find(|known| known.name == name).unwrap();
-        let (can, held) = abilities(known.kind);
+        let (can, held) = abilities(known);
         let why = || Why { what: "no key".to_owned(), hint: Some("get a key".to_owned()) };
         Standing {
             name: name.to_owned(),
+            about: String::new(),
             known,
             found: Found::Nowhere,
             version: None,

@@ -108,7 +108,7 @@ enum Task {
 
 impl Task {
     fn of(known: &Known) -> Self {
-        let (can, _) = abilities(known.kind);
+        let (can, _) = abilities(known);
         match known.kind {
             Kind::Patch => Self::Patch,
             _ if can.has(Capability::NativeToolLoop) => Self::Tool,

@@ -18,6 +18,8 @@ use crate::settings::Settings;
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
     pub(crate) name: String,
+    /// What it is, in a few words.
+    pub(crate) about: String,
     pub(crate) known: &'static Known,
     pub(crate) found: Found,
     /// The version that is here, once it was looked for.
@@ -66,33 +68,34 @@ impl<'a> Ground<'a> {
 
     /// All runtimes that have a name.
     pub(crate) fn standings(&self) -> Vec<Standing> {
-        RUNTIMES.iter().map(|known| self.standing(known)).collect()
+        RUNTIMES.iter().map(|known| self.standing(known.name, known.about, known)).collect()
     }
 
-    fn standing(&self, known: &'static Known) -> Standing {
-        let (can, held) = abilities(known.kind);
+    fn standing(&self, name: &str, about: &str, known: &'static Known) -> Standing {
+        let (can, held) = abilities(known);
         Standing {
-            name: known.name.to_owned(),
+            name: name.to_owned(),
+            about: about.to_owned(),
             known,
-            found: self.found(known),
+            found: self.found(name, known),
             version: None,
-            usable: self.usable(known),
+            usable: self.usable(name),
             can,
             held,
         }
     }
 
-    fn found(&self, known: &Known) -> Found {
+    fn found(&self, name: &str, known: &Known) -> Found {
         if known.program.is_none() {
             return Found::BuiltIn;
         }
-        let configured = self.settings.layers.text(&Settings::named("runtimes", known.name, "command"));
+        let configured = self.settings.layers.text(&Settings::named("runtimes", name, "command"));
         find_program(known, configured, self.settings).map_or(Found::Nowhere, Found::At)
     }
 
     /// Plans a run with it, as if it had been named, and looks for what such a run would miss.
-    fn usable(&self, known: &'static Known) -> Result<String, Why> {
-        match RuntimePlan::named(known.name, self.agent, self.settings)? {
+    fn usable(&self, name: &str) -> Result<String, Why> {
+        match RuntimePlan::named(name, self.agent, self.settings)? {
             RuntimePlan::Ours(_, ModelPlan::Scripted(_)) => Ok("plays your script".to_owned()),
             RuntimePlan::Ours(_, ModelPlan::Served { vendor, base_url, .. }) => {
                 self.access(vendor, base_url.as_deref(), "with your key")
@@ -243,9 +246,10 @@ mod tests {
 
     fn standing(found: Found, version: Option<&str>) -> Standing {
         let why = Why { what: "`snake` is not on this machine".to_owned(), hint: Some("install it".to_owned()) };
-        let (can, held) = abilities(Kind::Completion);
+        let (can, held) = abilities(&RUNTIMES[2]);
         let version = version.map(str::to_owned);
-        Standing { name: "snake".to_owned(), known: &SNAKE, found, version, usable: Err(why), can, held }
+        let about = String::new();
+        Standing { name: "snake".to_owned(), about, known: &SNAKE, found, version, usable: Err(why), can, held }
     }
 
     #[tokio::test]
