@@ -308,8 +308,8 @@ pub(crate) struct AgentArgs {
     /// How to work: plan, review, implement, verify, or a profile of the settings
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Who works: native, patch, completion, claude-code, codex, opencode, acp:COMMAND, or auto for the first that can
-    /// (auto:NEED,… names what it has to be able to do) [default: native]
+    /// Who works: a name of `windlass runtimes`, acp:COMMAND, or auto for the first that can; auto:NEED,… names what it
+    /// has to be able to do [default: native]
     #[arg(long, value_name = "NAME")]
     pub(crate) runtime: Option<String>,
     /// The model, as `model` or `vendor/model`

@@ -31,7 +31,12 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let mut runtimes = Vec::new();
     if let Some(settings) = &settings {
         let agent = AgentArgs::default();
-        let mut standings = Ground::new(&agent, settings).map(|ground| ground.standings()).unwrap_or_default();
+        let standings = Ground::new(&agent, settings).and_then(|ground| ground.standings());
+        if let Err(failure) = &standings {
+            let (what, detail) = ("runtimes".to_owned(), failure.message());
+            findings.push(Finding { what, ok: false, needed: true, detail });
+        }
+        let mut standings = standings.unwrap_or_default();
         runtimes = block_on(async {
             let mut rows = Vec::new();
             for standing in &mut standings {
@@ -39,7 +44,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
                 findings.extend(finding(standing));
                 rows.push(row(standing));
             }
-            let names = args.probe.as_ref().map(|names| to_probe(names, &standings)).transpose()?;
+            let names = args.probe.as_ref().map(|names| to_probe(names, &standings, settings)).transpose()?;
             let mut rehearsal = Rehearsal::new(settings)?;
             for name in names.unwrap_or_default() {
                 say!("probing {} …", one_line(&name));

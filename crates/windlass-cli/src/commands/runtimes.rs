@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::plan;
-use crate::runtimes::{Choice, Found, Ground, Need, Rehearsal, Standing, choose, needs_of, unknown};
+use crate::runtimes::{Choice, Found, Ground, Need, Rehearsal, Standing, choose, needs_of, own_agents, unknown};
 use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
 
@@ -38,10 +38,10 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     let ground = Ground::new(&agent, &settings)?;
     if let Some(words) = &args.needs {
         let needs = needs_of(&Need::list(words.iter().map(String::as_str))?, None);
-        let choice = choose(&ground.standings(), needs, settings.layers.texts("runtime_order"))?;
+        let choice = choose(&ground.standings()?, needs, settings.layers.texts("runtime_order"))?;
         return Ok(show_choice(&choice, args.json));
     }
-    let mut standings = ground.standings();
+    let mut standings = ground.standings()?;
     block_on(async {
         for standing in &mut standings {
             standing.look_closer().await;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         Ok(())
     })?;
     if let Some(names) = &args.probe {
-        let names = to_probe(names, &standings)?;
+        let names = to_probe(names, &standings, &settings)?;
         return block_on(probe(&names, &settings, args.json));
     }
     let mut text = String::new();
@@ -195,14 +195,14 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
 }
 
 /// The names that are to be rehearsed: those that were named, else all that are here.
-pub(super) fn to_probe(names: &[String], standings: &[Standing]) -> Result<Vec<String>, Failure> {
+pub(super) fn to_probe(names: &[String], standings: &[Standing], settings: &Settings) -> Result<Vec<String>, Failure> {
     if names.is_empty() {
         let here = standings.iter().filter(|one| one.found != Found::Nowhere);
         return Ok(here.map(|one| one.name.clone()).collect());
     }
     let is_one = |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
     match names.iter().find(|name| !is_one(name)) {
-        Some(name) => Err(unknown(name)),
+        Some(name) => Err(unknown(name, &own_agents(settings)?)),
         None => Ok(names.to_vec()),
     }
 }
@@ -236,7 +236,7 @@ mod tests {
     fn every_field_of_a_row_is_documented() {
         let settings = Settings::load(None).unwrap();
         let agent = AgentArgs::default();
-        let standing = Ground::new(&agent, &settings).unwrap().standings().remove(0);
+        let standing = Ground::new(&agent, &settings).unwrap().standings().unwrap().remove(0);
         let row = row(&standing);
         let names: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(names, FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());

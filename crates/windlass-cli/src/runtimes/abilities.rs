@@ -11,6 +11,9 @@ use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
+use windlass_runtimes::oneshot::OneShot;
+use windlass_runtimes::oneshot::aider::AiderOptions;
+use windlass_runtimes::oneshot::options::CliOptions;
 
 use super::{Kind, Known};
 
@@ -29,11 +32,19 @@ pub(crate) fn abilities(known: &Known) -> (Capabilities, Features) {
         Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
         Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
         Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Aider => {
+            let options = AiderOptions { python: "python".into(), model: Some("m".into()), ..AiderOptions::default() };
+            let agent = options.program(Dialect::OpenAiChat).and_then(OneShot::new);
+            agent.map_or(nothing, |agent| of(&agent))
+        }
+        Kind::Cli => {
+            let options = CliOptions { command: vec!["agent".into()], ..CliOptions::default() };
+            options.program().and_then(OneShot::new).map_or(nothing, |agent| of(&agent))
+        }
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());
             let options = AcpOptions { command: Some("agent".to_owned()), ..AcpOptions::default() };
-            Acp::new(Profile::named(known.name), options, Dialect::Anthropic, clock)
-                .map_or(nothing, |agent| of(&agent))
+            Acp::new(Profile::named(known.name), options, Dialect::Anthropic, clock).map_or(nothing, |agent| of(&agent))
         }
     }
 }

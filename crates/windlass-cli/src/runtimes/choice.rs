@@ -219,7 +219,7 @@ fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
     if !lacks.is_empty() {
         return Some(WhyNot::Lacks(lacks));
     }
-    if mode_of(needs) == Some(RunMode::Patch) && !standing.is_ours() {
+    if mode_of(needs) == Some(RunMode::Patch) && !standing.known.is_ours() {
         return Some(WhyNot::ProposesNoPatch);
     }
     standing.usable.as_ref().err().map(|why| WhyNot::Unusable(why.what.clone(), why.hint.clone()))

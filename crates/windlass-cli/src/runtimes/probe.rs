@@ -23,7 +23,7 @@ use windlass_scripted::{Move, Script, Server};
 pub(crate) use self::judge::Step;
 use self::judge::{Evidence, Heard, Seen};
 use super::known::ANY_ACP;
-use super::{Kind, Known, RUNTIMES, abilities, unknown};
+use super::{Kind, Known, RUNTIMES, abilities, own, unknown};
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan;
@@ -98,6 +98,8 @@ pub(crate) struct Fell {
 enum Task {
     /// Calls a tool that writes a file.
     Tool,
+    /// The same, by a program that does not tell of its calls.
+    Untold,
     /// Changes a file by what it writes, without tools that the model calls.
     Edit,
     /// Proposes a patch.
@@ -111,6 +113,8 @@ impl Task {
         let (can, _) = abilities(known);
         match known.kind {
             Kind::Patch => Self::Patch,
+            Kind::Aider => Self::Edit,
+            Kind::Cli => Self::Untold,
             _ if can.has(Capability::NativeToolLoop) => Self::Tool,
             _ if can.has(Capability::FilesystemEdit) => Self::Edit,
             _ => Self::Answer,
@@ -121,6 +125,7 @@ impl Task {
     fn seen(self) -> &'static str {
         match self {
             Self::Tool => "a tool call was judged, run and logged, and its file landed",
+            Self::Untold => "a file that it wrote landed",
             Self::Edit => "its edit landed",
             Self::Patch => "its patch was checked and landed",
             Self::Answer => "its answer came",
@@ -130,8 +135,9 @@ impl Task {
     fn script(self, root: &Path, marker: &str) -> Script {
         let text = format!("{marker}\n");
         let moves = match self {
-            Self::Tool => vec![Move::Write { path: FILE.to_owned(), text }, Move::Say(END.to_owned())],
-            Self::Edit => vec![Move::Say(format!("{FILE}\n```\n{text}```\n"))],
+            Self::Tool | Self::Untold | Self::Edit => {
+                vec![Move::Write { path: FILE.to_owned(), text }, Move::Say(END.to_owned())]
+            }
             Self::Patch => {
                 let patch = format!("*** Begin Patch\n*** Add File: {FILE}\n+{text}*** End Patch\n");
                 let file = json!({ "path": FILE, "operation": "create", "to": null, "patch": patch });
@@ -139,7 +145,7 @@ impl Task {
             }
             Self::Answer => vec![Move::Say(marker.to_owned())],
         };
-        Script { without_tools: self != Self::Tool, ..Script::new(root, moves) }
+        Script { without_tools: !matches!(self, Self::Tool | Self::Untold), ..Script::new(root, moves) }
     }
 }
 
@@ -150,14 +156,19 @@ impl<'a> Rehearsal<'a> {
 
     /// One runtime, by its name or as acp:COMMAND. An interrupt ends it, and is an error.
     pub(crate) async fn probe(&mut self, name: &str) -> Result<Probed, Failure> {
-        let known = match name.starts_with("acp:") {
-            true => &ANY_ACP,
-            false => RUNTIMES.iter().find(|known| known.name == name).ok_or_else(|| unknown(name))?,
+        let own = own::all(self.settings)?;
+        let of_own = || own.iter().find(|own| own.name == name).map(|own| own.known);
+        let (known, table) = match name.starts_with("acp:") {
+            true => (&ANY_ACP, ANY_ACP.name),
+            false => {
+                let known = RUNTIMES.iter().find(|known| known.name == name).or_else(of_own);
+                (known.ok_or_else(|| unknown(name, &own))?, name)
+            }
         };
         let task = Task::of(known);
         let stage = Stage::new()?;
         let server = Server::start(task.script(&stage.work(), &stage.marker))?;
-        self.configure(known, &stage)?;
+        self.configure(table, &stage)?;
         let began = Instant::now();
         let deadline = if known.install.python().is_some() { MORE_PATIENCE } else { PATIENCE };
         let command = self.command(name, known, &stage, &server, deadline)?;
@@ -173,7 +184,7 @@ impl<'a> Rehearsal<'a> {
             })
             .collect();
         let landed = std::fs::read_to_string(stage.work().join(FILE)).unwrap_or_default();
-        let foreign = known.program.is_some() || known.name == ANY_ACP.name;
+        let foreign = !known.is_ours();
         let (marker, landed) = (stage.marker.as_str(), landed.as_str());
         let result = match (Evidence { task, foreign, marker, heard: &heard, seen: &seen, landed }).judge() {
             Ok(()) => Ok(task.seen()),
@@ -186,8 +197,8 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// The settings of the run: what the person set for this runtime, but for how it signs in and what it reaches.
-    fn configure(&self, known: &Known, stage: &Stage) -> Result<(), Failure> {
-        let prefix = format!("runtimes.{}.", known.name);
+    fn configure(&self, table: &str, stage: &Stage) -> Result<(), Failure> {
+        let prefix = format!("runtimes.{table}.");
         let personal = ["auth", "metering", "login_file", "mcp_servers"];
         let mut text = String::new();
         for (key, setting) in self.settings.layers.iter() {
@@ -219,9 +230,9 @@ impl<'a> Rehearsal<'a> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["run", "-o", "stream-json", "--on-ask", "deny", "--runtime", name]);
         command.args(["--base-url", &format!("{}{}", server.url, below(vendor.protocol))]);
-        if known.name != ANY_ACP.name
-            && let Some(model) = model_of(vendor)
-        {
+        // Who is known by a command alone may not take the name of a model.
+        let named = model_of(vendor).filter(|_| known.is_ours() || known.program.is_some());
+        if let Some(model) = named {
             command.args(["-m", &format!("{}/{model}", vendor.id)]);
         }
         command.args(["--max-seconds", &deadline.as_secs().to_string()]);

@@ -8,7 +8,7 @@ use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
 
 use super::abilities::abilities;
-use super::{ForeignPlan, Kind, Known, Program, RUNTIMES, RuntimePlan, find_program, python, version};
+use super::{ForeignPlan, Known, Program, RUNTIMES, RuntimePlan, find_program, own, python, version};
 use crate::args::AgentArgs;
 use crate::failure::Failure;
 use crate::plan::ModelPlan;
@@ -66,9 +66,11 @@ impl<'a> Ground<'a> {
         Ok(Self { agent, settings, credentials, kernel: OnceCell::new() })
     }
 
-    /// All runtimes that have a name.
-    pub(crate) fn standings(&self) -> Vec<Standing> {
-        RUNTIMES.iter().map(|known| self.standing(known.name, known.about, known)).collect()
+    /// All runtimes that have a name, and the person's own.
+    pub(crate) fn standings(&self) -> Result<Vec<Standing>, Failure> {
+        let own = own::all(self.settings)?;
+        let known = RUNTIMES.iter().map(|known| self.standing(known.name, known.about, known));
+        Ok(known.chain(own.iter().map(|own| self.standing(&own.name, &own.about, own.known))).collect())
     }
 
     fn standing(&self, name: &str, about: &str, known: &'static Known) -> Standing {
@@ -86,7 +88,7 @@ impl<'a> Ground<'a> {
     }
 
     fn found(&self, name: &str, known: &Known) -> Found {
-        if known.program.is_none() {
+        if known.is_ours() {
             return Found::BuiltIn;
         }
         let configured = self.settings.layers.text(&Settings::named("runtimes", name, "command"));
@@ -163,11 +165,6 @@ fn kernel() -> Result<(), String> {
 }
 
 impl Standing {
-    /// Whether the loop is ours.
-    pub(crate) fn is_ours(&self) -> bool {
-        matches!(self.known.kind, Kind::Native | Kind::Completion | Kind::Patch)
-    }
-
     /// What it lacks for a kind of work.
     pub(crate) fn missing(&self, work: Work) -> Vec<&'static str> {
         let unmet = self.can.require(&self.name, work).err();

@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 use windlass_core::enclosure::Launch;
 use windlass_core::runtime::RuntimeError;
 
-use super::options::{Setting, Values};
+use super::options::Setting;
 use super::talk::{Phase, Talk, Waited};
 use super::words::{clean, clip};
 use super::{Acp, Live};
 use crate::agent::{End, ModelAccess, Visit};
+use crate::filling::Values;
 use crate::mcp_server::Reached;
 use crate::rpc::Rpc;
 

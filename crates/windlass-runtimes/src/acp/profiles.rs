@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::filling::EVERY_CLIENT;
+
 /// The wire protocol that the run's model is asked in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -69,17 +71,6 @@ pub struct Profile {
     /// Files and folders of its home that steer it, and that an earlier try may have left for the next.
     pub steered_by: &'static [&'static str],
 }
-
-/// Every client's own variables: whoever needs another kind says so in its options.
-const EVERY_CLIENT: Pairs = &[
-    ("ANTHROPIC_BASE_URL", "{url}"),
-    ("ANTHROPIC_API_KEY", "{key}"),
-    ("OPENAI_BASE_URL", "{url}/v1"),
-    ("OPENAI_API_BASE", "{url}/v1"),
-    ("OPENAI_API_KEY", "{key}"),
-    ("GOOGLE_GEMINI_BASE_URL", "{url}"),
-    ("GEMINI_API_KEY", "{key}"),
-];
 
 /// The settings of opencode: one provider, ours, and everything asked about.
 const OPENCODE: &str = concat!(
@@ -369,8 +360,8 @@ impl Profile {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::options::Values;
     use super::*;
+    use crate::filling::Values;
 
     #[test]
     fn every_setting_that_is_json_stays_json_when_it_is_filled() {

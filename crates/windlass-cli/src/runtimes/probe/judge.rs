@@ -93,7 +93,7 @@ impl<'a> Evidence<'a> {
         }
         let there = match self.task {
             Task::Answer => self.answered(),
-            Task::Tool | Task::Edit | Task::Patch => self.landed.trim_end() == self.marker,
+            Task::Tool | Task::Untold | Task::Edit | Task::Patch => self.landed.trim_end() == self.marker,
         };
         if !there {
             return wrong(Step::Result, "what the model wanted did not come of it");
