@@ -7,6 +7,7 @@ use windlass_runtimes::sidecar::Sdk;
 use super::install::Install;
 
 /// A runtime by its name.
+#[derive(Debug)]
 pub(crate) struct Known {
     /// What people type.
     pub(crate) name: &'static str,
@@ -28,6 +29,13 @@ pub(crate) struct Known {
     pub(crate) login: Login,
     /// What it is, in a few words.
     pub(crate) about: &'static str,
+}
+
+impl Known {
+    /// Whether the loop is ours.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Native | Kind::Completion | Kind::Patch)
+    }
 }
 
 /// How a runtime is driven.

@@ -13,7 +13,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtime",
         kind: Kind::Text,
-        doc: "Who works: native, patch, completion, claude-code, codex, opencode, aider, an agent of your own, or acp:COMMAND.",
+        doc: "Who works: a name of `windlass runtimes`, acp:COMMAND, or auto; native without it.",
+    },
+    Key {
+        name: "runtime_order",
+        kind: Kind::Texts,
+        doc: "Runtimes that `auto` may choose, the best first; native, the tested ones and the rest without it.",
     },
     Key {
         name: "runtime_fallback",
