@@ -1,20 +1,21 @@
 //! The program of the kit. Printing is its job.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use windlass_kit::speed::{self, Speed};
 use windlass_kit::{ATTACKS, Cell, Matrix, Options, Product, Runtime, SCENARIOS, Told};
-use windlass_scripted::{Script, Server};
+use windlass_scripted::{Script, Seen, Server};
 
 const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
                         [--markdown FILE] [--verbose]
        windlass-kit speed --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--steps N] [--times N]
        windlass-kit list
-       windlass-kit serve SCRIPT.json PORT
+       windlass-kit serve SCRIPT.json PORT [LOG.jsonl]
 
   --runtime   native, claude-code, codex, opencode, patch, completion, acp:COMMAND, fixture (the kit's own honest agent) or
               hostile (the agent that tries everything); may be given more than once
@@ -47,7 +48,8 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Some(("serve", [file, port])) => serve(file, port),
+        Some(("serve", [file, port])) => serve(file, port, None),
+        Some(("serve", [file, port, log])) => serve(file, port, Some(Path::new(log))),
         Some(("help" | "-h" | "--help", _)) => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
@@ -187,8 +189,8 @@ fn write(matrix: &Matrix, file: &Path) -> Result<()> {
     std::fs::write(file, matrix.into_file(&before)).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Plays a script until it is ended, and says what it is asked.
-fn serve(file: &str, port: &str) -> Result<ExitCode> {
+/// Plays a script until it is ended, and says what it is asked; with a log, all of it, one request a line.
+fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
     let script: Script = serde_json::from_str(&text).with_context(|| format!("{file} is no script"))?;
     let server = Server::start_on(script, port.parse().context("the port is no number")?).context("cannot listen")?;
@@ -202,8 +204,20 @@ fn serve(file: &str, port: &str) -> Result<ExitCode> {
             if let Some(missing) = &seen.unmapped {
                 println!("  {missing}");
             }
+            if let Some(log) = log {
+                append(log, seen)?;
+            }
             shown += 1;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
+}
+
+/// One request, as a line of JSON at the end of a file.
+fn append(log: &Path, seen: &Seen) -> Result<()> {
+    let body: serde_json::Value = serde_json::from_str(&seen.body).unwrap_or_else(|_| seen.body.clone().into());
+    let line = serde_json::json!({ "path": seen.path, "status": seen.status, "work": seen.work, "body": body });
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+    let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    written.with_context(|| format!("cannot write {}", log.display()))
 }
