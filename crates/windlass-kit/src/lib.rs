@@ -7,6 +7,7 @@
 
 mod child;
 mod contract;
+mod facts;
 mod matrix;
 mod place;
 mod product;
@@ -19,7 +20,7 @@ pub use matrix::{Cell, Matrix};
 pub use product::Product;
 pub use run::{Options, Told, run};
 pub use runtime::Runtime;
-pub use scenario::{ATTACKS, SCENARIOS, Scenario};
+pub use scenario::{ATTACKS, SCENARIOS, Scenario, Theme};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -56,7 +56,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matri
                     let (runtime, scenario) = (&options.runtimes[column], scenarios[row]);
                     let stage = Stage { product: &options.product, runtime, hostile: &options.hostile };
                     let began = Instant::now();
-                    let cell = (scenario.run)(&stage).unwrap_or_else(Cell::Fail);
+                    let cell = scenario.judge(&stage);
                     tell(&Told { runtime, scenario, cell: &cell, took: began.elapsed() });
                     locked(&cells).push(((column, row), cell));
                 }

@@ -1,70 +1,81 @@
-//! The runtimes that can be certified: how each is named on the command line, and what the kit must know about it.
+//! A runtime that is certified: how it is named on the command line, what the kit knows of it, and the settings that make
+//! it known to windlass where it has no name there.
 
 use std::fmt;
 use std::path::Path;
 
-/// Who owns the loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    Native,
-    ClaudeCode,
-    Codex,
-    Acp,
-    Patch,
-    Completion,
-}
+use serde_json::json;
+
+use crate::facts::{ANY_ACP, ANY_CLI, FACTS, Facts, Need, Works};
+
+/// The kit's own one-shot program, as it is named in the settings.
+const CLI_FIXTURE: &str = "kit-fixture";
 
 /// A runtime, as `--runtime` takes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Runtime {
-    /// Its name, such as `claude-code` or `acp:my-agent --acp`.
+    /// Its name for windlass, such as `claude-code` or `acp:my-agent --acp`.
     pub name: String,
     /// The model it is asked to use, as `vendor/model`; none where the agent is left its own.
     pub model: Option<String>,
-    pub(crate) family: Family,
-    pub(crate) hostile: bool,
+    /// What the kit knows of it.
+    pub(crate) facts: Facts,
+    /// Settings of the table `runtimes.NAME`, as lines of TOML; none where it needs no settings.
+    pub(crate) settings: String,
+    /// A short name for a table.
+    short: String,
+    hostile: bool,
 }
 
 impl Runtime {
     /// Reads a name; `model` is in the place of the one that fits the runtime best. `fixture` is the kit's own honest
-    /// agent and `hostile` its other one, both of which are the program at `own`.
+    /// agent, `cli:fixture` the same as a one-shot program, and `hostile` its other one: all are the program at `own`.
     ///
     /// # Errors
     /// Where there is no such runtime.
     pub fn new(name: &str, model: Option<&str>, own: &Path) -> Result<Self, String> {
         let fixture = format!("acp:{} honest", own.display());
-        let (name, hostile) = match name {
-            "fixture" => (fixture.as_str(), false),
-            "hostile" => (fixture.as_str(), true),
-            name => (name, false),
+        let known = FACTS.iter().find(|facts| facts.name == name);
+        let (name, facts, short) = match name {
+            "fixture" | "acp:fixture" => (fixture, ANY_ACP, "acp:fixture".to_owned()),
+            "hostile" => (fixture, ANY_ACP, name.to_owned()),
+            "cli:fixture" => (CLI_FIXTURE.to_owned(), ANY_CLI, name.to_owned()),
+            _ => match (known, name.strip_prefix("acp:")) {
+                (Some(facts), _) => (name.to_owned(), *facts, name.to_owned()),
+                (None, Some(command)) => (name.to_owned(), ANY_ACP, format!("acp:{}", program_of(command))),
+                (None, None) => {
+                    let names: Vec<&str> = FACTS.iter().map(|facts| facts.name).collect();
+                    return Err(format!(
+                        "there is no runtime `{name}`; there are: {}, acp:COMMAND, fixture, cli:fixture, hostile; an \
+                         agent of your own settings is told by --settings FILE before it",
+                        names.join(", ")
+                    ));
+                }
+            },
         };
-        let family = match name {
-            "native" => Family::Native,
-            "claude-code" => Family::ClaudeCode,
-            "codex" => Family::Codex,
-            "patch" => Family::Patch,
-            "completion" => Family::Completion,
-            "opencode" => Family::Acp,
-            name if name.starts_with("acp:") => Family::Acp,
-            name => {
-                return Err(format!(
-                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, acp:COMMAND, patch, \
-                     completion, fixture, hostile"
-                ));
-            }
+        let hostile = short == "hostile";
+        let settings = match name.as_str() {
+            CLI_FIXTURE => format!(
+                "kind = \"cli\"\ncommand = {}\nargs = [\"cli\"]\nprompt = \"stdin\"\noutput = \"text\"\n",
+                json!(own)
+            ),
+            _ => String::new(),
         };
-        let usual = match family {
-            Family::Codex => Some("openai/gpt-5.5"),
-            // Not every agent lets its model be chosen.
-            Family::Acp if name.starts_with("acp:") => None,
-            _ => Some("anthropic/claude-sonnet-5-5"),
-        };
-        Ok(Self { name: name.to_owned(), model: model.or(usual).map(str::to_owned), family, hostile })
+        let model = model.or(facts.model).map(str::to_owned);
+        Ok(Self { name, model, facts, settings, short, hostile })
+    }
+
+    /// An agent that a person's own settings describe: `settings` are the lines of its table, `kind` how it is driven.
+    #[must_use]
+    pub fn of_settings(name: &str, model: Option<&str>, kind: &str, settings: &str) -> Self {
+        let facts = if kind == "cli" { ANY_CLI } else { ANY_ACP };
+        let (name, short, model) = (name.to_owned(), name.to_owned(), model.map(str::to_owned));
+        Self { name, model, facts, settings: settings.to_owned(), short, hostile: false }
     }
 
     /// A program of others runs; the engine only holds it.
     pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp)
+        self.facts.foreign
     }
 
     /// It is named by its command, not by a name that windlass knows.
@@ -78,28 +89,65 @@ impl Runtime {
         self.hostile
     }
 
-    /// The model gets tools and works in steps.
-    pub(crate) fn has_tools(&self) -> bool {
-        !matches!(self.family, Family::Patch | Family::Completion)
+    /// Why it does not meet a need; none where it does.
+    pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
+        self.facts.lacks.iter().find(|(needs, _)| needs.contains(&need)).map(|(_, why)| *why)
     }
 
-    /// A short name for a column.
+    pub(crate) fn has(&self, need: Need) -> bool {
+        self.lacks(need).is_none()
+    }
+
+    /// The model gets tools and works in steps.
+    pub(crate) fn has_tools(&self) -> bool {
+        self.facts.works == Works::Calls
+    }
+
+    /// A short name for a table.
     #[must_use]
     pub fn short(&self) -> String {
-        if self.hostile {
-            return "hostile".to_owned();
-        }
-        let Some(command) = self.name.strip_prefix("acp:") else { return self.name.clone() };
-        let program = command.split_whitespace().next().unwrap_or(command);
-        match program.rsplit('/').next().unwrap_or(program) {
-            "windlass-hostile-agent" => "acp:fixture".to_owned(),
-            program => format!("acp:{program}"),
-        }
+        self.short.clone()
     }
+}
+
+/// The program of a command line, without its folder.
+fn program_of(command: &str) -> &str {
+    let program = command.split_whitespace().next().unwrap_or(command);
+    program.rsplit('/').next().unwrap_or(program)
 }
 
 impl fmt::Display for Runtime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(typed: &str, name: &str, short: &str, model: Option<&str>) {
+        let runtime = Runtime::new(typed, None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!((runtime.name.as_str(), runtime.short().as_str()), (name, short));
+        assert_eq!(runtime.model.as_deref(), model);
+    }
+
+    #[test]
+    fn a_name_says_what_is_run() {
+        check("codex", "codex", "codex", Some("openai/gpt-5.5"));
+        check("fixture", "acp:/kit/own honest", "acp:fixture", None);
+        check("hostile", "acp:/kit/own honest", "hostile", None);
+        check("cli:fixture", "kit-fixture", "cli:fixture", None);
+        check("acp:/opt/my agent", "acp:/opt/my agent", "acp:my", None);
+        let unknown = Runtime::new("codx", None, Path::new("/kit/own"));
+        assert!(unknown.is_err_and(|why| why.contains("codex, opencode, gemini-cli")));
+    }
+
+    #[test]
+    fn a_limit_has_its_reason() {
+        let aider = Runtime::new("aider", None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(aider.lacks(Need::Approval), Some("Aider runs no tools, so there is no call to deny"));
+        assert!(aider.has(Need::Changes) && !aider.has_tools());
     }
 }

@@ -87,6 +87,7 @@ fn items(step: &Move, script: &Script, asked: &Asked) -> Option<Vec<Item>> {
     let one = |item: Item| Some(vec![item]);
     match step {
         Move::Shell(line) => one(shell(asked, line)?),
+        Move::Read(path) => one(read(script, asked, path)?),
         Move::Write { path, text } => one(write(script, asked, path, text)?),
         Move::Edit { path, old, new } => edit(script, asked, path, old, new),
         Move::Delete(path) => one(delete(script, asked, path)?),
@@ -131,6 +132,13 @@ fn shell(asked: &Asked, line: &str) -> Option<Item> {
     let listed = kind.eq_ignore_ascii_case("array");
     let line = if listed { json!(["bash", "-lc", line]) } else { json!(line) };
     Some(found.call(&[(name, line)]))
+}
+
+fn read(script: &Script, asked: &Asked, path: &str) -> Option<Item> {
+    match find(asked, &READ) {
+        Some(found) => Some(found.call(&[found.file(&script.root, path)])),
+        None => shell(asked, &format!("cat -- {}", quoted(path))),
+    }
 }
 
 fn write(script: &Script, asked: &Asked, path: &str, text: &str) -> Option<Item> {
@@ -255,6 +263,7 @@ mod tests {
             step(),
             &[r#"edit {"path":"a","before":"x","after":"y"}"#],
         );
+        check(vec![tool("shell", "!command")], Move::Read("a".into()), &[r#"shell {"command":"cat -- 'a'"}"#]);
         check(vec![tool("shell", "!command")], Move::Delete("a".into()), &[r#"shell {"command":"rm -- 'a'"}"#]);
     }
 
@@ -275,6 +284,8 @@ mod tests {
         let changed =
             r#"{"command":"str_replace","path":"/w/a","old_str":"x","new_str":"y","security_risk":"UNKNOWN"}"#;
         check(all(), edit, &[&format!("file_editor {changed}")]);
+        let looked = r#"file_editor {"command":"view","path":"/w/a","security_risk":"UNKNOWN"}"#;
+        check(all(), Move::Read("a".into()), &[looked]);
         check(all(), Move::Shell("ls".into()), &[r#"terminal {"command":"ls"}"#]);
     }
 

@@ -9,6 +9,8 @@ use serde_json::Value;
 pub enum Move {
     /// Run a command line.
     Shell(String),
+    /// Look into a file.
+    Read(String),
     /// Make a file with this text.
     Write {
         /// Relative to the workspace.

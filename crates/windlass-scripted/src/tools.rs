@@ -74,8 +74,8 @@ pub(crate) struct Found<'a> {
 
 /// The tool that is for this; none where nothing offered is.
 pub(crate) fn find<'a>(asked: &'a Asked, wanted: &Use) -> Option<Found<'a>> {
-    let named = |name: &&str| asked.tools.iter().find(|tool| tool.name == **name);
-    if let Some(tool) = wanted.names.iter().find_map(|name| named(&name)) {
+    let named = |name: &str| asked.tools.iter().find(|tool| tool.name == name);
+    if let Some(tool) = wanted.names.iter().find_map(|name| named(name)) {
         return Some(Found { tool, operation: None });
     }
     let offers = |tool: &'a Tool| Some(Found { tool, operation: Some(operation(tool, wanted.operations)?) });
