@@ -111,10 +111,32 @@ pub(crate) enum DebugCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct RuntimesArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RuntimesCommand>,
     /// One JSON object for each
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RuntimesCommand {
+    /// Install agents for windlass alone, in the version they were certified with
+    Install {
+        /// Their names, as `windlass runtimes` lists them
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// All of them
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+    },
+    /// Remove agents that were installed so
+    Remove {
+        /// Their names
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]

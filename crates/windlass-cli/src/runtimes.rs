@@ -1,8 +1,11 @@
 //! Which runtime works, and what it is given: its program, its model and who serves it, how it signs in. What cannot be
 //! had is said here, before anything starts.
 
+mod install;
 mod known;
 mod options;
+mod program;
+mod python;
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +16,9 @@ use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor};
 
+pub(crate) use self::install::Installed;
 pub(crate) use self::known::{Kind, Known, RUNTIMES};
+pub(crate) use self::program::Program;
 
 use self::known::ANY_ACP;
 use self::options::Given;
@@ -37,11 +42,9 @@ pub(crate) struct ForeignPlan {
     /// The name of its home and its conversations.
     pub(crate) name: String,
     /// Its program.
-    pub(crate) program: PathBuf,
+    pub(crate) program: Program,
     /// The words behind it, for any ACP agent.
     pub(crate) words: Vec<String>,
-    /// Folders that it needs to see.
-    pub(crate) shows: Vec<PathBuf>,
     /// The model, by the vendor's name for it.
     pub(crate) model: Option<String>,
     /// Who serves it; none with a login.
@@ -167,13 +170,10 @@ fn foreign(
     let (auth, metering) = (agent.auth.clone().or(auth), agent.metering.clone().or(metering));
     let mut words: Vec<String> = command.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     let named = if words.is_empty() { None } else { Some(words.remove(0)) };
-    let wanted = named.or(configured).or(known.program.map(str::to_owned)).ok_or_else(|| {
-        Failure::usage("acp: names no command").hint("name the agent's program and its words, as in acp:\"goose acp\"")
-    })?;
-    let program = find_program(&wanted).ok_or_else(|| not_there(known, &wanted))?;
+    let program = find_program(known, named.or(configured).as_deref(), settings)?;
     let name = match known.program {
         Some(_) => known.name.to_owned(),
-        None => format!("acp-{}", plain_name(&program)),
+        None => format!("acp-{}", plain_name(&program.file)),
     };
     let (vendor, mut model) = plan::named(agent, settings.layers.text("model"), settings)?;
     let login = auth.as_deref() == Some("login");
@@ -197,13 +197,11 @@ fn foreign(
         (Some(upstream), None, Vec::new())
     };
     options::tell_thinking(known, agent.reasoning_effort.is_some(), settings, &mut options)?;
-    let shows = shown_for(&program, std::env::var_os("HOME").map(PathBuf::from).as_deref());
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
         name,
         program,
         words,
-        shows,
         model,
         upstream,
         metering,
@@ -321,42 +319,25 @@ fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
     }
 }
 
-/// A program by its path or its name in PATH, with links followed.
-pub(crate) fn find_program(wanted: &str) -> Option<PathBuf> {
-    let path = Path::new(wanted);
-    if path.components().count() > 1 {
-        return path.canonicalize().ok().filter(|path| path.is_file());
-    }
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join(wanted))
-        .find(|file| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())?
-        .canonicalize()
-        .ok()
-}
-
-fn not_there(known: &Known, wanted: &str) -> Failure {
-    let failure = Failure::usage(format!("`{wanted}` is not on this machine"));
-    match known.program {
-        Some(_) => failure
-            .hint(format!("install it (`{}`), or set `runtimes.{}.command` to its path", known.install, known.name)),
-        None => failure.hint("name a program that is in PATH, or its path"),
-    }
-}
-
-/// What a program needs to see of itself: its own folder, and for one that came with npm all packages beside it. Of a
-/// folder that is or holds a home, nothing but the program: what lies beside it there is the person's.
-fn shown_for(program: &Path, home: Option<&Path>) -> Vec<PathBuf> {
-    let parts: Vec<_> = program.components().collect();
-    let packages = parts.iter().position(|part| part.as_os_str() == "node_modules");
-    let folder = match packages {
-        Some(at) => parts[..=at].iter().collect(),
-        None => program.parent().map(Path::to_path_buf).unwrap_or_default(),
-    };
-    let home = home.and_then(|home| home.canonicalize().ok());
-    let personal = home.is_some_and(|home| home.starts_with(&folder));
-    vec![if personal { program.to_owned() } else { folder }]
+/// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
+pub(crate) fn find_program(known: &Known, named: Option<&str>, settings: &Settings) -> Result<Program, Failure> {
+    let dir = settings.places.runtimes_dir();
+    let installed = Installed { dir: &dir };
+    let own = installed.program(known).filter(|_| named.is_none());
+    let own = own.map(|program| program.display().to_string());
+    let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
+        Failure::usage("acp: names no command").hint("name the agent's program and its words, as in acp:\"goose acp\"")
+    })?;
+    installed.search().find(wanted).map_err(|why| {
+        let failure = Failure::usage(why);
+        match known.program {
+            Some(_) => failure.hint(format!(
+                "install it (`windlass runtimes install {0}`), or set `runtimes.{0}.command` to its path",
+                known.name
+            )),
+            None => failure.hint("name a program that is in PATH, or its path"),
+        }
+    })
 }
 
 /// A name that can be the name of a folder.
@@ -364,22 +345,4 @@ fn plain_name(program: &Path) -> String {
     let name = program.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
     if plain.is_empty() { "agent".to_owned() } else { plain }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_in_a_home_does_not_show_the_home() {
-        let home = tempfile::tempdir().unwrap();
-        let home = home.path().canonicalize().unwrap();
-        let check = |program: &Path, shown: &Path| assert_eq!(shown_for(program, Some(&home)), [shown]);
-        check(&home.join("agent"), &home.join("agent"));
-        check(&home.parent().unwrap().join("agent"), &home.parent().unwrap().join("agent"));
-        check(&home.join("agents/one"), &home.join("agents"));
-        check(&home.join("node_modules/a/cli.js"), &home.join("node_modules"));
-        check(Path::new("/opt/one/agent"), Path::new("/opt/one"));
-    }
 }

@@ -262,6 +262,7 @@ impl Sandbox {
         let refused = Refused::default();
         let mut env = agent::environment(&self.env, self.plan.home.as_deref());
         env.extend(self.usual_variables());
+        agent.search_first(&mut env);
         let mut proxy = None;
         if let Some(listener) = listeners.pop() {
             let (task, variables) = way_out(listener, rules, &refused)?;

@@ -1,5 +1,5 @@
 //! The conformance kit. It drives a windlass binary as a user would, with a scripted model as the vendor and real or
-//! hostile agents as runtimes, and says which of them keep the contract. It knows no other crate of ours, only the
+//! hostile agents as runtimes, and says which of them keep the contract. Of ours it knows the scripted model, the
 //! command line, the settings and the log; everything it listens on is loopback, and homes are temporary.
 //!
 //! The tour: [`windlass_scripted`] is the vendor, `place` a person's things, `product` how windlass is spoken to, `contract` what

@@ -1,6 +1,6 @@
 //! What a sandbox is to be: plain data, made by the caller and read by the supervisor. Nothing here acts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,13 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Whether something of the machine is shown below a place.
+    pub(crate) fn shows_below(&self, place: &Path) -> bool {
+        let granted = self.read.iter().chain(&self.write).chain(&self.caches);
+        let all = granted.chain(self.layers.iter().map(|layer| &layer.at)).chain([&self.root]);
+        all.into_iter().any(|path| path.starts_with(place) && path != place)
+    }
+
     /// The whole sandbox around a directory that commands may change, with nothing else granted, hidden or protected.
     #[must_use]
     pub fn around(root: PathBuf) -> Self {

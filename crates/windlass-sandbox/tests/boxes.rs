@@ -21,7 +21,11 @@ struct Lab {
 
 impl Lab {
     fn new() -> Self {
-        let scratch = tempfile::tempdir().unwrap();
+        Self::below(&std::env::temp_dir())
+    }
+
+    fn below(place: &Path) -> Self {
+        let scratch = tempfile::tempdir_in(place).unwrap();
         let base = scratch.path().canonicalize().unwrap();
         for folder in ["ws/src", "out", "home/.ssh", "home/.cache/tool", "layers"] {
             fs::create_dir_all(base.join(folder)).unwrap();
@@ -66,6 +70,14 @@ impl Lab {
         assert_eq!(fs::read_to_string(self.base.join("home/.cache/tool/a")).unwrap(), "lower\n");
         assert!(!self.base.join("home/x").exists() && !self.base.join("home/.cache/absent").exists());
     }
+}
+
+#[test]
+fn a_workspace_may_be_among_temporary_files_that_stay() {
+    let lab = Lab::below(Path::new("/var/tmp"));
+    lab.check("echo hi > src/a && cat src/a && touch /var/tmp/x /tmp/y && ls /var/tmp | grep -c x", 0, "hi\n1");
+    assert_eq!(fs::read_to_string(lab.base.join("ws/src/a")).unwrap(), "hi\n");
+    assert!(!Path::new("/var/tmp/x").exists());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `runtimes`: who can work here, what each can do, and how it comes onto this machine.
 
+mod install;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 
-use crate::args::RuntimesArgs;
+use crate::args::{RuntimesArgs, RuntimesCommand};
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan;
@@ -27,6 +29,11 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(None, home.as_deref()).ok();
     let settings = Settings::load(root.as_ref().map(Files::root))?;
+    match &args.command {
+        Some(RuntimesCommand::Install { names, .. }) => return install::install(names, &settings),
+        Some(RuntimesCommand::Remove { names }) => return install::remove(names, &settings),
+        None => {}
+    }
     let mut text = String::new();
     for known in RUNTIMES {
         let (can, held) = abilities(known.kind);
@@ -39,15 +46,16 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
                 "about": known.about,
                 "found": found.as_ref().ok(),
                 "why": found.as_ref().err(),
-                "install": known.install,
-                "tested": known.tested,
+                "install": install_command(known),
+                "by_hand": known.install.by_hand(),
+                "tested": known.install.version(),
                 "capabilities": can.iter().map(Capability::word).collect::<Vec<_>>(),
                 "features": held.iter().map(Feature::word).collect::<Vec<_>>(),
                 "work": work,
             })));
             continue;
         }
-        let state = found.unwrap_or_else(|why| format!("{why}; {}", known.install));
+        let state = found.unwrap_or_else(|why| format!("{why}; {}", install_command(known).unwrap_or_default()));
         text.push_str(&format!("{:<12} {}\n{:13}{state}\n", known.name, known.about, ""));
         text.push_str(&format!("{:13}work: {}\n", "", work.join(" · ")));
     }
@@ -59,17 +67,24 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
 
 /// Where its program is, or that it is not here.
 fn found(known: &Known, settings: &Settings) -> Result<String, String> {
-    let Some(program) = known.program else { return Ok("built in".to_owned()) };
+    if known.program.is_none() {
+        return Ok("built in".to_owned());
+    }
     let configured = settings.layers.text(&Settings::named("runtimes", known.name, "command"));
-    let wanted = configured.unwrap_or(program);
-    let path = find_program(wanted).ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
-    let tested = known.tested.map(|version| format!(" (tested with {version})")).unwrap_or_default();
-    Ok(format!("{}{tested}", path.display()))
+    let program = find_program(known, configured, settings).map_err(|failure| failure.message())?;
+    let tested = known.install.version().map(|version| format!(" (tested with {version})")).unwrap_or_default();
+    Ok(format!("{}{tested}", program.file.display()))
+}
+
+/// The command that brings it onto this machine.
+fn install_command(known: &Known) -> Option<String> {
+    known.install.version().map(|_| format!("windlass runtimes install {}", known.name))
 }
 
 /// Whether an agent can work here: its program, and a key for its model.
 pub(super) fn state(known: &Known, settings: &Settings, credentials: &Credentials) -> Result<String, String> {
-    let path = found(known, settings).map_err(|why| format!("{why}: {}", known.install))?;
+    let path =
+        found(known, settings).map_err(|why| format!("{why}: {}", install_command(known).unwrap_or_default()))?;
     let vendors: Vec<_> = known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).collect();
     match vendors.iter().find(|vendor| crate::wire::key(settings, vendor, credentials).is_some()) {
         Some(vendor) => Ok(format!("{path}; asks {} with your key, which it never sees", vendor.id)),

@@ -3,6 +3,8 @@
 
 use windlass_providers::protocol::Protocol;
 
+use super::install::Install;
+
 /// A runtime by its name.
 pub(crate) struct Known {
     /// What people type.
@@ -19,10 +21,8 @@ pub(crate) struct Known {
     pub(crate) reads: &'static [&'static str],
     /// It does not work before it is told its model.
     pub(crate) needs_model: bool,
-    /// How it comes onto a machine.
-    pub(crate) install: &'static str,
-    /// The version it was last certified with.
-    pub(crate) tested: Option<&'static str>,
+    /// How it comes onto a machine, and the version it was last certified with.
+    pub(crate) install: Install,
     /// Its own sign-in.
     pub(crate) login: Login,
     /// What it is, in a few words.
@@ -69,8 +69,7 @@ const OURS: Known = Known {
     vendors: &[],
     reads: &[],
     needs_model: false,
-    install: "built in",
-    tested: None,
+    install: Install::BuiltIn,
     login: NO_LOGIN,
     about: "the built-in agent",
 };
@@ -93,8 +92,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         vendors: &["anthropic"],
         reads: &["CLAUDE.md"],
         needs_model: false,
-        install: "npm install -g @anthropic-ai/claude-code",
-        tested: Some("2.1.325"),
+        install: Install::Npm {
+            package: "@anthropic-ai/claude-code",
+            version: "2.1.325",
+            program: ".bin/claude",
+            node: Some(22),
+        },
         login: Login {
             file: Some(".claude/.credentials.json"),
             hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
@@ -109,8 +112,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         vendors: &["openai"],
         reads: &["AGENTS.md"],
         needs_model: false,
-        install: "npm install -g @openai/codex",
-        tested: Some("0.166.0"),
+        install: Install::Npm { package: "@openai/codex", version: "0.166.0", program: ".bin/codex", node: Some(22) },
         login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
         about: "Codex, by its app server",
     },
@@ -122,8 +124,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         vendors: &["anthropic", "openai"],
         reads: &["AGENTS.md", "CLAUDE.md"],
         needs_model: true,
-        install: "npm install -g opencode-ai",
-        tested: Some("1.18.33"),
+        install: Install::Npm { package: "opencode-ai", version: "1.18.33", program: ".bin/opencode", node: Some(22) },
         login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
         about: "opencode, by ACP",
     },
@@ -138,8 +139,7 @@ pub(crate) const ANY_ACP: Known = Known {
     vendors: &["anthropic", "openai", "gemini"],
     reads: &[],
     needs_model: false,
-    install: "",
-    tested: None,
+    install: Install::BuiltIn,
     login: NO_LOGIN,
     about: "any agent that speaks ACP, as acp:COMMAND",
 };

@@ -39,6 +39,8 @@ impl Given {
         let mut text = |key: &str| options.remove(key).and_then(|value| value.as_str().map(str::to_owned));
         let (command, auth, metering, login_file) =
             (text("command"), text("auth"), text("metering"), text("login_file"));
+        // Whoever makes the gate reads it.
+        options.remove("approval");
         Self { command, auth, metering, login_file, options }
     }
 }
@@ -121,7 +123,7 @@ mod tests {
     use windlass_host::config::Kind as ValueKind;
 
     use super::*;
-    use crate::runtimes::{ForeignPlan, MeteringPlan};
+    use crate::runtimes::{ForeignPlan, MeteringPlan, Program};
     use crate::settings::KEYS;
 
     /// A value that a key may have.
@@ -144,9 +146,8 @@ mod tests {
         let plan = ForeignPlan {
             known,
             name: known.name.to_owned(),
-            program: PathBuf::from("/bin/agent"),
+            program: Program { file: PathBuf::from("/bin/agent"), ..Program::default() },
             words: Vec::new(),
-            shows: Vec::new(),
             model: None,
             upstream: None,
             metering: MeteringPlan::Wire,

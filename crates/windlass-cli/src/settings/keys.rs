@@ -157,6 +157,11 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "Its credential file, below your home: all that it gets of it with its own login.",
     },
     Key {
+        name: "runtimes.*.approval",
+        kind: MODES,
+        doc: "How freely its calls run, in the place of `approval`; a flag or a profile counts over it.",
+    },
+    Key {
         name: "runtimes.*.mcp_servers",
         kind: Kind::Text,
         doc: "MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where it runs.",

@@ -186,7 +186,7 @@ fn form(kind: Kind, mode: RunMode) -> Kind {
 
 /// An agent by its protocol, with the options of the settings.
 pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<dyn Adapter>, Failure> {
-    let program = plan.program.display().to_string();
+    let program = plan.program.file.display().to_string();
     let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.known.name));
     let mut given = plan.options.clone();
     if let Some(model) = &plan.model {
@@ -237,7 +237,8 @@ fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
 pub(super) fn place(plan: &ForeignPlan, settings: &Settings) -> AgentPlan {
     AgentPlan {
         name: plan.name.clone(),
-        read: plan.shows.clone(),
+        read: plan.program.shows.clone(),
+        path: plan.program.path.clone(),
         homes: settings.places.sessions_dir(),
         home_files: plan.login_file.iter().map(|(from, to)| HomeFile { from: from.clone(), to: to.clone() }).collect(),
         hosts: plan.hosts.clone(),

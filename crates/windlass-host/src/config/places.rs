@@ -68,6 +68,12 @@ impl Places {
         self.data_dir.join("transactions")
     }
 
+    /// Where agents are that were installed for us alone.
+    #[must_use]
+    pub fn runtimes_dir(&self) -> PathBuf {
+        self.data_dir.join("runtimes")
+    }
+
     /// Where what was displaced is kept, to be undone.
     #[must_use]
     pub fn undo_dir(&self) -> PathBuf {

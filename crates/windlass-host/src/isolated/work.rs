@@ -2,6 +2,7 @@
 //! walk that goes on beside the first steps of the run and is kept with the copy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
@@ -30,6 +31,8 @@ use crate::workspace::Root;
 const MAX_NAMED: usize = 5;
 /// Ignored paths that are listed.
 const MAX_LEFT: usize = 500;
+/// Links that are followed on the way to where one leads, as the system does.
+const MAX_LINKS: usize = 40;
 
 /// A copy that a run works on.
 pub(crate) struct Work {
@@ -326,6 +329,10 @@ impl Work {
     fn compared(&self, touched: Touched) -> Result<Changed, WorkspaceError> {
         let merged = self.tree()?;
         let mut changed = Changed::default();
+        let link = |path: &Path| match self.image(false, &merged, path.to_str()?) {
+            Ok(Image::Link { target }) => Some(PathBuf::from(target)),
+            _ => None,
+        };
         for path in &touched.sources {
             let Some(text) = path.to_str() else {
                 changed.cannot.push((lossy(path), "its name is not UTF-8; give it another".to_owned()));
@@ -334,7 +341,7 @@ impl Work {
             match self.image(true, &self.base, text).and_then(|before| Ok((before, self.image(false, &merged, text)?)))
             {
                 Ok((before, after)) if before == after => {}
-                Ok((_, Image::Link { target })) if leads_to_credential(self.base.root(), text, &target) => {
+                Ok((_, Image::Link { target })) if leads_to_credential(self.base.root(), text, &target, &link) => {
                     let why = format!("it is a link to credentials outside the workspace ({target}); take it away");
                     changed.cannot.push((text.to_owned(), why));
                 }
@@ -441,18 +448,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Whether a link leads out of the workspace, to what nobody may read there, or to a folder that holds the workspace and
-/// with it, most often, everything of the person. Nothing is followed: only names count.
-fn leads_to_credential(root: &Path, path: &str, target: &str) -> bool {
-    let from = root.join(path);
-    let mut leads = PathBuf::new();
-    for part in from.parent().unwrap_or(root).join(target).components() {
-        match part {
-            Component::ParentDir => drop(leads.pop()),
-            Component::CurDir => {}
-            other => leads.push(other),
+/// with it, most often, everything of the person. Links of the workspace on the way are followed by `link`; outside only
+/// names count.
+fn leads_to_credential(root: &Path, path: &str, target: &str, link: &dyn Fn(&Path) -> Option<PathBuf>) -> bool {
+    let mut leads = root.join(path);
+    leads.pop();
+    let mut todo: Vec<OsString> = steps(Path::new(target));
+    let mut links = 0;
+    while let Some(step) = todo.pop() {
+        match Path::new(&step).components().next() {
+            Some(Component::RootDir) => leads = PathBuf::from("/"),
+            Some(Component::ParentDir) => drop(leads.pop()),
+            Some(Component::Normal(name)) => {
+                leads.push(name);
+                let inside = leads.strip_prefix(root).ok().filter(|inside| !inside.as_os_str().is_empty());
+                let Some(on) = inside.and_then(link) else { continue };
+                links += 1;
+                // The system would not follow so many either.
+                if links > MAX_LINKS {
+                    return false;
+                }
+                leads.pop();
+                todo.extend(steps(&on));
+            }
+            _ => {}
         }
     }
     !leads.starts_with(root) && (root.starts_with(&leads) || is_credential(&leads.to_string_lossy()))
+}
+
+/// The parts of a path, the last first.
+fn steps(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -461,7 +488,22 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, target: &str, leads: bool) {
-        assert_eq!(leads_to_credential(Path::new("/home/p/repo"), path, target), leads, "{path} -> {target}");
+        let link = |path: &Path| match path.to_str() {
+            Some("other") => Some(PathBuf::from("/home/p/other")),
+            Some("docs/on") => Some(PathBuf::from("../other/x")),
+            Some("round") => Some(PathBuf::from("./round")),
+            _ => None,
+        };
+        assert_eq!(leads_to_credential(Path::new("/home/p/repo"), path, target, &link), leads, "{path} -> {target}");
+    }
+
+    #[test]
+    fn links_over_links_are_followed_in_the_workspace() {
+        check("notes", "other/../.ssh/id_ed25519", true);
+        check("notes", "docs/on/../../.aws/credentials", true);
+        check("docs/notes", "on/readme", false);
+        check("notes", "plain/../.ssh/id_ed25519", false);
+        check("notes", "round/x", false);
     }
 
     #[test]

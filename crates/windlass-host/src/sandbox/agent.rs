@@ -13,8 +13,10 @@ use super::{HostRule, NetPolicy};
 pub struct AgentPlan {
     /// Its name, which is the name of its home.
     pub name: String,
-    /// Where its program is: shown, and not writable.
+    /// Where its program is, and what that needs: shown, and not writable.
     pub read: Vec<PathBuf>,
+    /// Folders that come first in its `PATH`: where its interpreter is.
+    pub path: Vec<PathBuf>,
     /// Where homes are: each is `<session>/agents/<name>` below it, and made when it is needed.
     pub homes: PathBuf,
     /// For a login: files of the person's that it sees in its home, and does not write.
@@ -50,6 +52,17 @@ impl AgentPlan {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let files = self.home_files.iter().map(|file| (real(&file.from), PathBuf::from(&file.to))).collect();
         AgentHome { from: home.to_owned(), files }
+    }
+
+    /// Puts its folders before those in which programs are searched anyway.
+    pub(super) fn search_first(&self, env: &mut Vec<(OsString, OsString)>) {
+        if self.path.is_empty() {
+            return;
+        }
+        let usual = env.iter().position(|(name, _)| name == "PATH").map(|at| env.remove(at).1).unwrap_or_default();
+        let all = self.path.iter().cloned().chain(std::env::split_paths(&usual));
+        // A folder with a colon in its name cannot be in it; then the usual ones are left.
+        env.push(("PATH".into(), std::env::join_paths(all).unwrap_or(usual)));
     }
 
     /// Whom it may speak to by way of the proxy.
@@ -155,6 +168,20 @@ mod tests {
         let left = environment(&[], Some(home.path()));
         assert!(left.contains(&("CARGO_HOME".into(), home.path().join(".cargo").into())));
         assert!(!left.iter().any(|(name, _)| name == "RUSTUP_HOME"));
+    }
+
+    #[test]
+    fn the_interpreter_of_an_agent_is_found_first() {
+        let with = |path: &[&str]| AgentPlan { path: path.iter().map(PathBuf::from).collect(), ..AgentPlan::default() };
+        let check = |path: &[&str], expect: &str| {
+            let mut env = vec![("PATH".into(), "/usr/bin:/bin".into()), ("TZ".into(), "UTC".into())];
+            with(path).search_first(&mut env);
+            let found: Vec<_> = env.iter().filter(|(name, _)| name == "PATH").collect();
+            assert_eq!(found, [&("PATH".into(), OsString::from(expect))]);
+        };
+        check(&[], "/usr/bin:/bin");
+        check(&["/node/22/bin"], "/node/22/bin:/usr/bin:/bin");
+        check(&["/odd:name"], "/usr/bin:/bin");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use landlock::{
     RulesetCreatedAttr, Scope,
 };
 
+use super::view::VAR_TMP;
 use crate::spec::{AGENT_HOME, Access, Spec, Tier};
 
 /// The newest version of the rules that is known here; older kernels get what they know.
@@ -28,7 +29,8 @@ pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
     match spec.tier {
         Tier::Full => {
             rules = allow(rules, Path::new("/"), look)?;
-            for place in ["/tmp", "/dev/shm"] {
+            let other = Some(VAR_TMP).filter(|place| spec.shows_below(Path::new(place)));
+            for place in ["/tmp", "/dev/shm"].into_iter().chain(other) {
                 rules = allow(rules, Path::new(place), handled)?;
             }
             rules =

@@ -33,6 +33,9 @@ const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// Where the new root is built; any directory that exists will do, because it is covered only for this process.
 const BUILDING_SITES: &[&str] = &["/tmp", "/mnt", "/usr"];
 
+/// The other place for temporary files: the same as the first, unless something of the person's is below it.
+pub(crate) const VAR_TMP: &str = "/var/tmp";
+
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
@@ -286,7 +289,11 @@ impl Site<'_> {
         }
         self.folder(Path::new("/run"))?;
         let var = self.folder(Path::new("/var"))?;
-        rustix::fs::symlinkat("/tmp", &var, "tmp")?;
+        if spec.shows_below(Path::new(VAR_TMP)) {
+            self.private(Path::new(VAR_TMP), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, &size)?;
+        } else {
+            rustix::fs::symlinkat("/tmp", &var, "tmp")?;
+        }
         rustix::fs::symlinkat("/run", &var, "run")?;
         if let Some(home) = home_of(spec) {
             self.private(home, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, "mode=0755,size=16m")?;

@@ -1,0 +1,318 @@
+//! Agents installed for us alone, in the version that was certified: npm packages or a Python environment below our own
+//! data, so that nothing of the person's is changed. What is there is used before what is in `PATH`.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::known::Known;
+use super::program::Search;
+use super::python;
+use crate::exit;
+use crate::failure::Failure;
+
+/// The note of a whole install; without it, what is there is a part of one.
+const NOTE: &str = "windlass-install.json";
+/// The Node that scripts get where the machine's is older than they want.
+const NODE: (&str, &str) = ("node", "22.23.3");
+/// What a package's name has in the place of this machine's system and processor.
+const PLATFORM: &str = "{platform}";
+
+/// How an agent comes onto a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Install {
+    /// It is here.
+    BuiltIn,
+    /// A package of npm.
+    Npm {
+        /// Its name; `{platform}` in it stands for a word such as `linux-x64`.
+        package: &'static str,
+        version: &'static str,
+        /// Where its program is below `node_modules`.
+        program: &'static str,
+        /// The oldest Node it runs on; none where it needs no Node.
+        node: Option<u32>,
+    },
+    /// Packages of PyPI in an environment of their own.
+    Pip {
+        /// The packages with their versions; the first is the agent.
+        packages: &'static [&'static str],
+        version: &'static str,
+        /// The versions of all packages that those need, as a file of pip's constraints.
+        pins: &'static str,
+        /// The Pythons it runs on, from and to: 3.N.
+        python: (u32, u32),
+        /// Where its program is in the environment.
+        program: &'static str,
+    },
+}
+
+impl Install {
+    /// The version that is installed, which is the one that was certified.
+    pub(crate) fn version(&self) -> Option<&'static str> {
+        match self {
+            Self::BuiltIn => None,
+            Self::Npm { version, .. } | Self::Pip { version, .. } => Some(version),
+        }
+    }
+
+    /// The Pythons it needs, in words.
+    pub(crate) fn python(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Pip { python, .. } => Some(*python),
+            Self::BuiltIn | Self::Npm { .. } => None,
+        }
+    }
+
+    fn program(&self) -> Option<PathBuf> {
+        match self {
+            Self::BuiltIn => None,
+            Self::Npm { program, .. } => Some(Path::new("node_modules").join(platformed(program))),
+            Self::Pip { program, .. } => Some(PathBuf::from(program)),
+        }
+    }
+
+    /// How a person would install it without us.
+    pub(crate) fn by_hand(&self) -> String {
+        match self {
+            Self::BuiltIn => "built in".to_owned(),
+            Self::Npm { package, version, .. } => format!("npm install -g {}@{version}", platformed(package)),
+            Self::Pip { packages, .. } => format!("pip install {}", packages.join(" ")),
+        }
+    }
+}
+
+/// Agents that were installed for us.
+pub(crate) struct Installed<'a> {
+    /// Below which each has a folder of its name.
+    pub(crate) dir: &'a Path,
+}
+
+impl Installed<'_> {
+    /// The program of an agent, where all of it is there.
+    pub(crate) fn program(&self, known: &Known) -> Option<PathBuf> {
+        let folder = self.dir.join(known.name);
+        let program = folder.join(known.install.program()?);
+        (self.version(known.name).is_some() && program.is_file()).then_some(program)
+    }
+
+    /// The version of what is installed under this name.
+    pub(crate) fn version(&self, name: &str) -> Option<String> {
+        let note = std::fs::read(self.dir.join(name).join(NOTE)).ok()?;
+        let note: Value = serde_json::from_slice(&note).ok()?;
+        Some(note["version"].as_str()?.to_owned())
+    }
+
+    /// Where programs are looked for, with the Node of ours before others.
+    pub(crate) fn search(&self) -> Search {
+        let node = self.dir.join(NODE.0).join("node_modules/.bin");
+        let own = self.version(NODE.0).map(|_| node).into_iter().collect();
+        Search { own, ..Search::of_environment() }
+    }
+
+    /// Installs an agent; what is there in this version stays. Says what it does as it goes.
+    pub(crate) fn install(&self, known: &Known, say: &dyn Fn(&str)) -> Result<PathBuf, Failure> {
+        let there = self.program(known).filter(|_| self.version(known.name).as_deref() == known.install.version());
+        if let Some(program) = there {
+            return Ok(program);
+        }
+        match known.install {
+            Install::BuiltIn => {
+                return Err(Failure::usage(format!("`{}` is built in", known.name)).hint("there is nothing to install"));
+            }
+            Install::Npm { package, version, node, .. } => {
+                self.node(node, say)?;
+                self.npm(known.name, &platformed(package), version, say)?;
+            }
+            Install::Pip { packages, version, pins, python, .. } => {
+                self.pip(known.name, packages, version, (pins, python), say)?;
+            }
+        }
+        self.program(known).ok_or_else(|| {
+            failed(format!("`{}` was installed, and its program is not where it should be", known.name))
+                .hint(format!("remove {} and try again", self.dir.join(known.name).display()))
+        })
+    }
+
+    /// Removes what was installed; whether there was something.
+    pub(crate) fn remove(&self, name: &str) -> Result<bool, Failure> {
+        let folder = self.dir.join(name);
+        if !folder.exists() {
+            return Ok(false);
+        }
+        let _lock = self.lock(name)?;
+        cleared(&folder)?;
+        Ok(true)
+    }
+
+    /// A Node that is new enough: the machine's, or one of ours.
+    fn node(&self, wanted: Option<u32>, say: &dyn Fn(&str)) -> Result<(), Failure> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let enough = |search: &Search| {
+            let node = search.find("node").ok()?;
+            main_version(&python::said(&node.file, &["--version"])?).filter(|version| *version >= wanted)
+        };
+        if enough(&self.search()).is_some() {
+            return Ok(());
+        }
+        self.npm(NODE.0, NODE.0, NODE.1, say)
+    }
+
+    fn npm(&self, name: &str, package: &str, version: &str, say: &dyn Fn(&str)) -> Result<(), Failure> {
+        let search = self.search();
+        let npm = search.find("npm").map_err(|_| {
+            failed("npm is needed to install this agent, and was not found".to_owned()).hint(
+                "install Node with the system's package manager, for example `apt-get install npm` or `brew install \
+                 node`",
+            )
+        })?;
+        let folder = self.begin(name)?;
+        say(&format!("installing {package} {version} into {}", folder.1.display()));
+        let mut command = Command::new(npm.file);
+        command.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(&folder.1);
+        command.arg(format!("{package}@{version}"));
+        let before = search.own.iter().chain(&search.folders);
+        if let Ok(path) = std::env::join_paths(before) {
+            command.env("PATH", path);
+        }
+        ran(command, &format!("npm could not install {package}@{version}"))?;
+        finished(&folder.1, version)
+    }
+
+    fn pip(
+        &self,
+        name: &str,
+        packages: &[&str],
+        version: &str,
+        (pins, range): (&str, (u32, u32)),
+        say: &dyn Fn(&str),
+    ) -> Result<(), Failure> {
+        let python = python::find(range).map_err(|why| {
+            failed(format!("`{name}` cannot be installed: {why}")).hint(format!(
+                "install Python 3.{} with the system's package manager, pyenv or uv, and try again",
+                range.1
+            ))
+        })?;
+        let folder = self.begin(name)?;
+        say(&format!("installing {} into {}", packages.join(" "), folder.1.display()));
+        let mut command = Command::new(python);
+        command.args(["-m", "venv"]).arg(&folder.1);
+        ran(command, "the Python environment could not be made (is Python's venv module installed?)")?;
+        let constraints = folder.1.join("constraints.txt");
+        std::fs::write(&constraints, pins).map_err(|err| failed(format!("{}: {err}", constraints.display())))?;
+        let mut command = Command::new(folder.1.join("bin/python"));
+        command.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--constraint"]);
+        command.arg(constraints).args(packages);
+        ran(command, &format!("pip could not install {}", packages.join(" ")))?;
+        finished(&folder.1, version)
+    }
+
+    /// An empty folder for an agent, which nobody else fills meanwhile.
+    fn begin(&self, name: &str) -> Result<(File, PathBuf), Failure> {
+        let folder = self.dir.join(name);
+        std::fs::create_dir_all(self.dir).map_err(|err| failed(format!("{}: {err}", self.dir.display())))?;
+        let lock = self.lock(name)?;
+        cleared(&folder)?;
+        std::fs::create_dir(&folder).map_err(|err| failed(format!("{}: {err}", folder.display())))?;
+        Ok((lock, folder))
+    }
+
+    fn lock(&self, name: &str) -> Result<File, Failure> {
+        let path = self.dir.join(format!("{name}.lock"));
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(|err| failed(format!("{}: {err}", path.display())))?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(file),
+            Err(_) => Err(failed(format!("`{name}` is being installed by another process"))
+                .hint("wait until that is done, and try again")),
+        }
+    }
+}
+
+/// Removes a folder; first its note, so that what a broken removal leaves is not taken for an install.
+fn cleared(folder: &Path) -> Result<(), Failure> {
+    let _ = std::fs::remove_file(folder.join(NOTE));
+    match std::fs::remove_dir_all(folder) {
+        Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("{} cannot be removed: {err}", folder.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn finished(folder: &Path, version: &str) -> Result<(), Failure> {
+    let note = folder.join(NOTE);
+    let text = json!({ "version": version }).to_string();
+    std::fs::write(&note, text).map_err(|err| failed(format!("{}: {err}", note.display())))
+}
+
+fn ran(mut command: Command, otherwise: &str) -> Result<(), Failure> {
+    // What it says is for the person; standard output is ours.
+    command.stdin(std::process::Stdio::null()).stdout(std::io::stderr());
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(failed(format!("{otherwise} (see above)"))),
+        Err(err) => Err(failed(format!("{otherwise}: {err}"))),
+    }
+}
+
+fn failed(what: String) -> Failure {
+    Failure::new(exit::FAILED, what)
+}
+
+/// A package's name for this machine.
+fn platformed(name: &str) -> String {
+    let system = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
+    let processor = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    name.replace(PLATFORM, &format!("{system}-{processor}"))
+}
+
+fn main_version(said: &str) -> Option<u32> {
+    said.trim().trim_start_matches('v').split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::runtimes::RUNTIMES;
+
+    #[test]
+    fn only_a_whole_install_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let installed = Installed { dir: dir.path() };
+        let codex = RUNTIMES.iter().find(|known| known.name == "codex").unwrap();
+        let program = dir.path().join("codex").join(codex.install.program().unwrap());
+        std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+        std::fs::write(&program, "").unwrap();
+        assert_eq!(installed.program(codex), None);
+        finished(&dir.path().join("codex"), "0.166.0").unwrap();
+        assert_eq!(installed.program(codex), Some(program));
+        assert_eq!(installed.version("codex").as_deref(), Some("0.166.0"));
+        assert!(installed.remove("codex").unwrap());
+        assert_eq!((installed.program(codex), installed.remove("codex").unwrap()), (None, false));
+    }
+
+    #[test]
+    fn nobody_installs_the_same_twice_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let installed = Installed { dir: dir.path() };
+        let first = installed.begin("codex").unwrap();
+        assert!(installed.begin("codex").is_err_and(|failure| failure.message().contains("another process")));
+        drop(first);
+        assert!(installed.begin("codex").is_ok());
+    }
+
+    #[test]
+    fn the_main_version_of_node_is_read() {
+        assert_eq!(main_version("v22.23.3\n"), Some(22));
+        assert_eq!(main_version("v8.0.0"), Some(8));
+        assert_eq!(main_version("no node"), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! The program of an agent: where it is, and what of the machine it needs to see so that it runs. A script needs its
+//! interpreter, a Python environment the Python that it was made from. Looks at files, starts nothing.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Links that are followed on the way to a program.
+const MAX_LINKS: usize = 16;
+/// How much of a script is looked at for its interpreter.
+const FIRST_LINE: u64 = 512;
+
+/// A program, found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// The file that is started.
+    pub(crate) file: PathBuf,
+    /// What it needs to see of itself and of its interpreter.
+    pub(crate) shows: Vec<PathBuf>,
+    /// Folders in which it finds its interpreter, before all others.
+    pub(crate) path: Vec<PathBuf>,
+}
+
+impl Program {
+    fn show(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+        for path in paths {
+            if !self.shows.contains(&path) {
+                self.shows.push(path);
+            }
+        }
+    }
+}
+
+/// Where programs are looked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Search {
+    /// The folders of `PATH`.
+    pub(crate) folders: Vec<PathBuf>,
+    /// Those before them, where an interpreter of ours is.
+    pub(crate) own: Vec<PathBuf>,
+    /// The person's home, of which nothing is shown but programs.
+    pub(crate) home: Option<PathBuf>,
+}
+
+impl Search {
+    /// As the environment says.
+    pub(crate) fn of_environment() -> Self {
+        let folders = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect());
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        Self { folders: folders.unwrap_or_default(), own: Vec::new(), home }
+    }
+
+    /// A program by its path or its name, with all that it needs.
+    pub(crate) fn find(&self, wanted: &str) -> Result<Program, String> {
+        let file = self.look_up(wanted).ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
+        let mut program = Program { file: settled(file), ..Program::default() };
+        self.add(&program.file.clone(), &mut program);
+        if let Some(wanted) = interpreter(&program.file) {
+            let by_name = wanted.components().count() == 1;
+            let found = self.look_up(&wanted.to_string_lossy()).map(settled);
+            let Some(found) = found else {
+                return Err(format!(
+                    "`{}` needs `{}`, which is not on this machine",
+                    program.file.display(),
+                    wanted.display()
+                ));
+            };
+            if by_name {
+                program.path.extend(found.parent().map(Path::to_path_buf));
+            } else {
+                // The system looks where the script says, whatever that leads to.
+                program.show(wanted.parent().map(Path::to_path_buf));
+            }
+            self.add(&found, &mut program);
+        }
+        Ok(program)
+    }
+
+    fn look_up(&self, wanted: &str) -> Option<PathBuf> {
+        let path = Path::new(wanted);
+        if path.components().count() > 1 {
+            return path.is_file().then(|| std::path::absolute(path).ok()).flatten();
+        }
+        let absolute = self.own.iter().chain(&self.folders).filter(|folder| folder.is_absolute());
+        absolute
+            .map(|folder| folder.join(wanted))
+            .find(|file| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
+    }
+
+    /// What a file needs to see: its own folder, all packages beside one that came with npm, a Python environment with
+    /// the Python behind it. Of a folder that is or holds a home, nothing but the file: what lies beside it there is
+    /// the person's.
+    fn add(&self, file: &Path, program: &mut Program) {
+        let parts: Vec<_> = file.components().collect();
+        let packages = parts.iter().position(|part| part.as_os_str() == "node_modules");
+        let folder = match (environment_of(file), packages) {
+            (Some(environment), _) => {
+                program.show(base_python(&environment));
+                environment
+            }
+            (None, Some(at)) => parts[..=at].iter().collect(),
+            (None, None) => file.parent().map(Path::to_path_buf).unwrap_or_default(),
+        };
+        let home = self.home.as_ref().and_then(|home| home.canonicalize().ok());
+        let personal = home.is_some_and(|home| home.starts_with(&folder));
+        program.show([if personal { file.to_owned() } else { folder }]);
+    }
+}
+
+/// The file itself behind links, but for one of a Python environment: there the link is what makes it one. The programs
+/// that pyenv puts before its own are scripts that find out which one is meant; the one it would take is taken here.
+fn settled(file: PathBuf) -> PathBuf {
+    let mut file = file;
+    for _ in 0..MAX_LINKS {
+        let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else { break };
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let at = folder.join(name);
+        if let Some(meant) = behind_pyenv(&folder, name) {
+            file = meant;
+            continue;
+        }
+        match std::fs::read_link(&at) {
+            Ok(target) if environment_of(&at).is_none() => file = folder.join(target),
+            _ => return at,
+        }
+    }
+    file
+}
+
+/// The folder of the Python environment that a program belongs to.
+fn environment_of(file: &Path) -> Option<PathBuf> {
+    let environment = file.parent()?.parent()?;
+    environment.join("pyvenv.cfg").is_file().then(|| environment.to_owned())
+}
+
+/// Programs and libraries of the Python that an environment was made from.
+fn base_python(environment: &Path) -> Vec<PathBuf> {
+    let config = std::fs::read_to_string(environment.join("pyvenv.cfg")).unwrap_or_default();
+    let home = config.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim() == "home");
+    let Some(bin) = home.map(|(_, value)| Path::new(value.trim())).and_then(|bin| bin.canonicalize().ok()) else {
+        return Vec::new();
+    };
+    let libraries = bin.parent().map(|base| base.join("lib")).filter(|lib| lib.is_dir());
+    std::iter::once(bin).chain(libraries).collect()
+}
+
+/// Which program is meant by one of pyenv's: that of the version it would choose, else of any version that has it.
+fn behind_pyenv(folder: &Path, name: &OsStr) -> Option<PathBuf> {
+    let root = folder.parent().filter(|_| folder.file_name() == Some(OsStr::new("shims")))?;
+    let has = |version: &str| Some(root.join("versions").join(version).join("bin").join(name)).filter(|p| p.is_file());
+    let said = std::fs::read_to_string(root.join("version")).unwrap_or_default();
+    let chosen = said.split_whitespace().find_map(has);
+    chosen.or_else(|| {
+        let all = std::fs::read_dir(root.join("versions")).ok()?.flatten();
+        let mut all: Vec<String> = all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        all.sort_by_key(|version| version.split('.').filter_map(|part| part.parse().ok()).collect::<Vec<u32>>());
+        all.iter().rev().find_map(|version| has(version))
+    })
+}
+
+/// What the first line of a script says that it is run by; a name alone where it leaves the search to `env`.
+fn interpreter(file: &Path) -> Option<PathBuf> {
+    let mut first = Vec::new();
+    std::fs::File::open(file).ok()?.take(FIRST_LINE).read_to_end(&mut first).ok()?;
+    let line = first.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    let mut words = line.split_whitespace();
+    let program = words.next()?;
+    if Path::new(program).file_name() != Some(OsStr::new("env")) {
+        return Some(PathBuf::from(program));
+    }
+    words.find(|word| !word.starts_with('-') && !word.contains('=')).map(PathBuf::from)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A machine below a folder that goes with it.
+    struct Machine {
+        _dir: tempfile::TempDir,
+        root: PathBuf,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().canonicalize().unwrap();
+            Self { _dir: dir, root }
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.root.join(path)
+        }
+
+        fn file(&self, path: &str, text: &str) -> PathBuf {
+            let file = self.at(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, text).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+            file
+        }
+
+        fn link(&self, path: &str, target: &str) {
+            std::fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+            symlink(target, self.at(path)).unwrap();
+        }
+
+        /// Finds a program with these folders in PATH; what it starts, shows and needs in PATH, as paths of the machine.
+        #[track_caller]
+        fn check(&self, wanted: &str, folders: &[&str], expect: (&str, &[&str], &[&str])) {
+            let folders = folders.iter().map(|folder| self.at(folder)).collect();
+            let search = Search { folders, own: Vec::new(), home: Some(self.at("home")) };
+            let found = search.find(wanted).unwrap();
+            let all = |paths: &[&str]| paths.iter().map(|path| self.at(path)).collect::<Vec<_>>();
+            let expect = Program { file: self.at(expect.0), shows: all(expect.1), path: all(expect.2) };
+            assert_eq!(found, expect);
+        }
+    }
+
+    #[test]
+    fn a_program_shows_its_folder_and_never_a_home() {
+        let machine = Machine::new();
+        for path in ["home/agent", "agent", "home/agents/one", "opt/one/agent", "home/.npm/node_modules/a/cli"] {
+            machine.file(path, "\u{7f}ELF");
+        }
+        machine.link("bin/a", "../home/.npm/node_modules/a/cli");
+        machine.check("agent", &["home"], ("home/agent", &["home/agent"], &[]));
+        machine.check("agent", &["."], ("agent", &["agent"], &[]));
+        machine.check("one", &["home/agents"], ("home/agents/one", &["home/agents"], &[]));
+        machine.check("agent", &["nowhere", "opt/one"], ("opt/one/agent", &["opt/one"], &[]));
+        machine.check("a", &["bin"], ("home/.npm/node_modules/a/cli", &["home/.npm/node_modules"], &[]));
+    }
+
+    #[test]
+    fn a_script_shows_its_interpreter_too() {
+        let machine = Machine::new();
+        machine.file("lib/node_modules/agent/cli.js", "#!/usr/bin/env -S node --flag\n");
+        machine.link("bin/agent", "../lib/node_modules/agent/cli.js");
+        let search = Search { folders: vec![machine.at("bin")], ..Search::default() };
+        assert!(search.find("agent").unwrap_err().contains("needs `node`, which is not on this machine"));
+        machine.file("node/22/bin/node", "\u{7f}ELF");
+        machine.link("bin/node", "../node/22/bin/node");
+        let shows: &[&str] = &["lib/node_modules", "node/22/bin"];
+        machine.check("agent", &["bin"], ("lib/node_modules/agent/cli.js", shows, &["node/22/bin"]));
+    }
+
+    #[test]
+    fn a_python_environment_stays_one_and_shows_the_python_behind_it() {
+        let machine = Machine::new();
+        machine.file("py/3.12/bin/python3.12", "\u{7f}ELF");
+        machine.file("py/3.12/lib/python3.12/os.py", "");
+        machine.file("env/pyvenv.cfg", &format!("home = {}\nversion = 3.12.1\n", machine.at("py/3.12/bin").display()));
+        machine.link("env/bin/python", machine.at("py/3.12/bin/python3.12").to_str().unwrap());
+        machine.file("env/bin/agent", &format!("#!{}\nimport agent\n", machine.at("env/bin/python").display()));
+        machine.link("home/.local/bin/agent", "../../../env/bin/agent");
+        let base = &["py/3.12/bin", "py/3.12/lib", "env"];
+        machine.check(machine.at("env/bin/python").to_str().unwrap(), &[], ("env/bin/python", base, &[]));
+        let all: &[&str] = &["py/3.12/bin", "py/3.12/lib", "env", "env/bin"];
+        machine.check("agent", &["home/.local/bin"], ("env/bin/agent", all, &[]));
+    }
+
+    #[test]
+    fn the_program_behind_pyenv_is_found() {
+        let machine = Machine::new();
+        machine.file("home/.pyenv/shims/agent", "#!/usr/bin/env bash\nexec pyenv exec agent\n");
+        for version in ["3.9.18", "3.11.7", "3.12.1"] {
+            machine.file(&format!("home/.pyenv/versions/{version}/bin/agent"), "\u{7f}ELF");
+        }
+        let bin = |version: &str| format!("home/.pyenv/versions/{version}/bin");
+        let expect = |version: &str| {
+            let (file, bin) = (format!("{}/agent", bin(version)), bin(version));
+            machine.check("agent", &["home/.pyenv/shims"], (file.as_str(), &[bin.as_str()], &[]));
+        };
+        expect("3.12.1");
+        machine.file("home/.pyenv/version", "3.11.7\n3.9.18\n");
+        expect("3.11.7");
+    }
+}
