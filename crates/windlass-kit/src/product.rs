@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::child::{self, Child, Watch};
+use crate::claims::{self, Claims};
 use crate::place::{KEY, Place};
 use crate::runtime::Runtime;
 use windlass_scripted::Server;
@@ -24,6 +25,8 @@ pub struct Product {
     binary: PathBuf,
     /// Whether it takes `--runtime`.
     runtimes: bool,
+    /// Where agents are that were installed for it alone.
+    installed: Option<PathBuf>,
 }
 
 /// How a run is asked for.
@@ -69,7 +72,45 @@ impl Product {
         command.args(["run", "--help"]);
         let said = child::run(command, &Watch { deadline: Duration::from_secs(20), interrupt: None })?;
         crate::holds(said.code == 0, || format!("{} does not work: {}", binary.display(), said.err))?;
-        Ok(Self { binary, runtimes: said.out.contains("--runtime") })
+        Ok(Self { binary, runtimes: said.out.contains("--runtime"), installed: None })
+    }
+
+    /// The same with agents that `windlass runtimes install` made: a folder of each one's name below this one.
+    ///
+    /// # Errors
+    /// Where there is no such folder.
+    pub fn with_installed(mut self, folder: &Path) -> Result<Self, String> {
+        self.installed = Some(folder.canonicalize().map_err(|err| format!("{}: {err}", folder.display()))?);
+        Ok(self)
+    }
+
+    /// What it says of these runtimes, each under its short name.
+    ///
+    /// # Errors
+    /// Where it does not say it.
+    pub fn claims(&self, runtimes: &[Runtime]) -> Result<Vec<Claims>, String> {
+        let place = Place::new()?;
+        let tables: Vec<String> = runtimes.iter().map(|runtime| table(runtime, None)).collect();
+        self.settle(&place, &tables.concat())?;
+        let mut command = self.command(&place);
+        command.args(["runtimes", "--json"]);
+        let said = child::run(command, &Watch { deadline: DEADLINE, interrupt: None })?;
+        crate::holds(said.code == 0, || format!("`windlass runtimes` failed: {}", last_lines(&said)))?;
+        let all = claims::read(&said.out);
+        let of = |runtime: &Runtime| {
+            let known = all.iter().find(|claims| claims.name == runtime.name)?;
+            Some(Claims { name: runtime.short(), ..known.clone() })
+        };
+        Ok(runtimes.iter().filter_map(of).collect())
+    }
+
+    /// Writes the settings, and puts the installed agents where they are looked for.
+    fn settle(&self, place: &Place, settings: &str) -> Result<(), String> {
+        place.write("config/windlass/config.toml", settings)?;
+        match &self.installed {
+            Some(folder) => place.link(folder, "data/windlass/runtimes"),
+            None => Ok(()),
+        }
     }
 
     /// Runs a prompt as a person would, with their key in the environment and the vendor's address in the settings.
@@ -122,7 +163,7 @@ impl Product {
         }
         text.push_str(&table(runtime, ask.program.as_deref()));
         text.push_str(&ask.tables);
-        place.write("config/windlass/config.toml", &text)
+        self.settle(place, &text)
     }
 }
 
@@ -226,9 +267,10 @@ mod tests {
 
     #[test]
     fn a_program_takes_the_place_of_the_one_in_the_settings() {
-        let runtime = Runtime::of_settings("mine", None, "cli", "kind = \"cli\"\ncommand = \"a\"\n");
-        assert_eq!(table(&runtime, None), "[runtimes.mine]\nkind = \"cli\"\ncommand = \"a\"\n");
-        assert_eq!(table(&runtime, Some("b")), "[runtimes.mine]\nkind = \"cli\"\ncommand = \"b\"\n");
+        let text = "[runtimes.mine]\nkind = \"cli\"\ncommand = \"a\"\n";
+        let runtime = Runtime::of_settings("mine", None, text).unwrap_or_else(|| panic!("no table"));
+        assert_eq!(table(&runtime, None), text);
+        assert_eq!(table(&runtime, Some("b")), text.replace("\"a\"", "\"b\""));
     }
 
     #[test]

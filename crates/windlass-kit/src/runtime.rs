@@ -65,12 +65,16 @@ impl Runtime {
         Ok(Self { name, model, facts, settings, short, hostile })
     }
 
-    /// An agent that a person's own settings describe: `settings` are the lines of its table, `kind` how it is driven.
+    /// An agent that a person's own settings describe, in a table of its name; none where they have no such table.
     #[must_use]
-    pub fn of_settings(name: &str, model: Option<&str>, kind: &str, settings: &str) -> Self {
-        let facts = if kind == "cli" { ANY_CLI } else { ANY_ACP };
+    pub fn of_settings(name: &str, model: Option<&str>, settings: &str) -> Option<Self> {
+        let head = format!("[runtimes.{name}]");
+        let lines = settings.lines().skip_while(|line| line.trim() != head).skip(1);
+        let lines: Vec<&str> = lines.take_while(|line| !line.trim_start().starts_with('[')).collect();
+        let one_shot = |line: &&str| line.split_whitespace().collect::<String>() == "kind=\"cli\"";
+        let facts = if lines.iter().any(one_shot) { ANY_CLI } else { ANY_ACP };
         let (name, short, model) = (name.to_owned(), name.to_owned(), model.map(str::to_owned));
-        Self { name, model, facts, settings: settings.to_owned(), short, hostile: false }
+        (!lines.is_empty()).then(|| Self { name, model, facts, settings: lines.join("\n"), short, hostile: false })
     }
 
     /// A program of others runs; the engine only holds it.
@@ -142,6 +146,16 @@ mod tests {
         check("acp:/opt/my agent", "acp:/opt/my agent", "acp:my", None);
         let unknown = Runtime::new("codx", None, Path::new("/kit/own"));
         assert!(unknown.is_err_and(|why| why.contains("codex, opencode, gemini-cli")));
+    }
+
+    #[test]
+    fn an_agent_of_the_settings_is_read_from_its_table() {
+        let settings =
+            "[a]\nb = 1\n[runtimes.mine]\nkind = \"cli\"\ncommand = \"x\"\n\n[runtimes.other]\nkind = \"acp\"\n";
+        let mine = Runtime::of_settings("mine", None, settings);
+        assert!(mine.is_some_and(|mine| !mine.has(Need::Approval) && mine.settings.contains("command = \"x\"")));
+        assert!(Runtime::of_settings("other", None, settings).is_some_and(|other| other.has(Need::Approval)));
+        assert!(Runtime::of_settings("codex", None, settings).is_none());
     }
 
     #[test]

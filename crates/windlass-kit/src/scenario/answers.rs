@@ -32,7 +32,10 @@ pub(crate) fn streaming(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |_| vec![Move::Slow { text: words.to_owned(), pause_ms: 150 }])?;
     let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
     trial.judge(&ran, || ended(&ran, "completed", 0))?;
-    let pieces = crate::product::events(&ran.child.out).iter().filter(|event| event["kind"] == "text_delta").count();
+    let pieces = crate::product::events(&ran.child.out)
+        .iter()
+        .filter(|event| event["kind"] == "delta" && event["of"] == "text")
+        .count();
     match pieces {
         0 | 1 => not_applicable("it tells what the model says when all of it is said"),
         _ => Ok(crate::Cell::Pass),
