@@ -17,8 +17,9 @@ usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL
        windlass-kit list
        windlass-kit serve SCRIPT.json PORT [LOG.jsonl]
 
-  --runtime       a name that windlass knows, acp:COMMAND, a name of --settings, fixture or cli:fixture (the kit's own honest
-                  agent, by ACP and as a one-shot program) or hostile (the agent that tries everything); more than once
+  --runtime       a name that windlass knows, acp:COMMAND, a name of --settings, all (every program of others that has a
+                  name), fixture or cli:fixture (the kit's own honest agent, by ACP and as a one-shot program) or hostile
+                  (the agent that tries everything); may be given more than once
   --model         what the runtimes named after it are to use
   --settings      a file of TOML with a table [runtimes.NAME] for agents of your own, before --runtime NAME
   --installed     the folder that `windlass runtimes install` put agents into
@@ -92,6 +93,7 @@ impl Typed {
             let value = args.next().with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
             match flag.as_str() {
                 "--windlass" => typed.windlass = Some(value.into()),
+                "--runtime" if value == "all" => typed.runtimes.extend(Runtime::programs()),
                 "--runtime" => typed.runtimes.push(named(value, model, &settings)?),
                 "--settings" => {
                     settings = std::fs::read_to_string(value).with_context(|| format!("cannot read {value}"))?;

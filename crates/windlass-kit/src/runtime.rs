@@ -65,6 +65,19 @@ impl Runtime {
         Ok(Self { name, model, facts, settings, short, hostile })
     }
 
+    /// Every program of others that has a name.
+    pub fn programs() -> impl Iterator<Item = Self> {
+        let of = |facts: &Facts| Self {
+            name: facts.name.to_owned(),
+            model: facts.model.map(str::to_owned),
+            facts: *facts,
+            settings: String::new(),
+            short: facts.name.to_owned(),
+            hostile: false,
+        };
+        FACTS.iter().filter(|facts| facts.foreign).map(of)
+    }
+
     /// An agent that a person's own settings describe, in a table of its name; none where they have no such table.
     #[must_use]
     pub fn of_settings(name: &str, model: Option<&str>, settings: &str) -> Option<Self> {
