@@ -15,10 +15,12 @@ pub mod contract;
 pub mod lines;
 pub mod mcp_server;
 pub mod meter;
+pub mod oneshot;
 pub mod patch_proposal;
 pub mod peer;
 
 mod conversation;
+mod filling;
 mod given;
 mod no_tools;
 mod offered;

@@ -17,12 +17,15 @@ use windlass_runtimes::acp::profiles::{Dialect, Profile};
 use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
+use windlass_runtimes::oneshot::OneShot;
+use windlass_runtimes::oneshot::aider::AiderOptions;
+use windlass_runtimes::oneshot::options::CliOptions;
 
 use crate::args::{RuntimesArgs, RuntimesCommand};
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan;
-use crate::runtimes::{Kind, Known, RUNTIMES, find_program};
+use crate::runtimes::{Kind, Known, Own, RUNTIMES, find_program, own_agents};
 use crate::settings::Settings;
 
 pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
@@ -59,10 +62,25 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         text.push_str(&format!("{:<12} {}\n{:13}{state}\n", known.name, known.about, ""));
         text.push_str(&format!("{:13}work: {}\n", "", work.join(" · ")));
     }
+    for own in own_agents(&settings)? {
+        text.push_str(&own_agent(&own, &settings, args.json));
+    }
     if !args.json {
         text.push_str("acp:COMMAND  any agent that speaks the Agent Client Protocol\n");
     }
     Ok(exit::printed(&text))
+}
+
+/// An agent of the person's own, as a line.
+fn own_agent(own: &Own, settings: &Settings, json: bool) -> String {
+    let found = own.command(settings).and_then(|command| find_program(own.known, Some(command), settings));
+    let found = found.map(|program| program.file.display().to_string()).map_err(|failure| failure.message());
+    if json {
+        let (name, about) = (&own.name, &own.about);
+        let line = json!({ "name": name, "about": about, "found": found.as_ref().ok(), "why": found.as_ref().err() });
+        return crate::safe::json_line(&line);
+    }
+    format!("{:<12} {}\n{:13}{}\n", own.name, own.about, "", found.unwrap_or_else(|why| why))
 }
 
 /// Where its program is, or that it is not here.
@@ -110,6 +128,15 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
         Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
         Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
         Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
+        Kind::Aider => {
+            let options = AiderOptions { python: "python".into(), model: Some("m".into()), ..AiderOptions::default() };
+            let agent = options.program(Dialect::OpenAiChat).and_then(OneShot::new);
+            agent.map_or(nothing, |agent| of(&agent))
+        }
+        Kind::Cli => {
+            let options = CliOptions { command: vec!["agent".into()], ..CliOptions::default() };
+            options.program().and_then(OneShot::new).map_or(nothing, |agent| of(&agent))
+        }
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());
             Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)

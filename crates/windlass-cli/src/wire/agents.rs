@@ -22,6 +22,9 @@ use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::completion::Completion;
 use windlass_runtimes::meter::Meter;
+use windlass_runtimes::oneshot::OneShot;
+use windlass_runtimes::oneshot::aider::AiderOptions;
+use windlass_runtimes::oneshot::options::CliOptions;
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
 
 use super::{Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure};
@@ -31,6 +34,10 @@ use crate::plan::ModelPlan;
 use crate::runtimes::{ForeignPlan, Kind, MeteringPlan, RuntimePlan};
 use crate::settings::Settings;
 use crate::tape::Asks;
+
+/// Why Aider is not started.
+const NO_PYTHON: &str = "it is started by its Python, and none was found for its program; install it with \
+                         `windlass runtimes install aider`, or set `command` to the `aider` of a Python environment";
 
 /// What runtimes are made from.
 pub(super) struct Making<'a> {
@@ -187,7 +194,7 @@ fn form(kind: Kind, mode: RunMode) -> Kind {
 /// An agent by its protocol, with the options of the settings.
 pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<dyn Adapter>, Failure> {
     let program = plan.program.file.display().to_string();
-    let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.known.name));
+    let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.settings));
     let mut given = plan.options.clone();
     if let Some(model) = &plan.model {
         given.entry("model").or_insert_with(|| Json::from(model.as_str()));
@@ -212,6 +219,18 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
         Kind::Codex => {
             let options = CodexOptions { program, ..read(given).map_err(wrong)? };
             Box::new(Codex::new(options).map_err(wrong)?)
+        }
+        Kind::Aider => {
+            let python = plan.program.python().ok_or_else(|| wrong(NO_PYTHON.to_owned()))?.display().to_string();
+            let options = AiderOptions { python, ..read(given).map_err(wrong)? };
+            let program = options.program(dialect(plan)).map_err(wrong)?;
+            Box::new(OneShot::new(program).map_err(wrong)?)
+        }
+        Kind::Cli => {
+            let mut options: CliOptions = read(given).map_err(wrong)?;
+            options.name = Some(plan.name.clone());
+            options.command = vec![program];
+            Box::new(options.program().and_then(OneShot::new).map_err(wrong)?)
         }
         Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));
