@@ -70,6 +70,8 @@ pub(crate) struct Facts {
     /// A program of others runs; the engine only holds it.
     pub(crate) foreign: bool,
     pub(crate) works: Works,
+    /// Its calls are in the log.
+    pub(crate) tells_calls: bool,
     /// What it is not tried with: limits of the program itself.
     pub(crate) lacks: Lacks,
     /// Time it may take to be ready to work.
@@ -89,6 +91,7 @@ const NATIVE: Facts = Facts {
     model: ANTHROPIC,
     foreign: false,
     works: Works::Calls,
+    tells_calls: true,
     lacks: &[(&[Need::Program], "the engine itself is the agent")],
     start: Duration::ZERO,
     crash: Crash::ByCommand,
@@ -104,12 +107,15 @@ const ONE_SHOT: &str = "a one-shot program has no way to ask before a call; the 
 /// Any agent that speaks ACP, by its command. Not every one lets its model be chosen.
 pub(crate) const ANY_ACP: Facts = Facts { name: "acp", model: None, bare: Bare::Acp, ..AGENT };
 
-/// Any agent of the settings that is started for one prompt.
+/// Any program of the settings that does one prompt, tells of its calls and goes on with a conversation.
+pub(crate) const CLI_THAT_TELLS: Facts =
+    Facts { name: "cli", model: None, lacks: &[(&[Need::Approval], ONE_SHOT)], ..AGENT };
+
+/// One that only prints its answer.
 pub(crate) const ANY_CLI: Facts = Facts {
-    name: "cli",
-    model: None,
-    lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Memory], "a one-shot program begins anew with each prompt")],
-    ..AGENT
+    lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Memory], "it begins anew with each prompt")],
+    tells_calls: false,
+    ..CLI_THAT_TELLS
 };
 
 /// Those that have a name, in the order of the table.
@@ -155,6 +161,7 @@ pub(crate) const FACTS: &[Facts] = &[
     Facts {
         name: "aider",
         works: Works::Text,
+        tells_calls: false,
         lacks: &[
             (&[Need::Deletes], "Aider's forms of an edit have no word for removing a file"),
             (&[Need::Tools, Need::Commands], "Aider gives its model no tools"),

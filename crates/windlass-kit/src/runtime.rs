@@ -6,10 +6,14 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::facts::{ANY_ACP, ANY_CLI, FACTS, Facts, Need, Works};
+use crate::facts::{ANY_ACP, ANY_CLI, CLI_THAT_TELLS, FACTS, Facts, Need, Works};
 
-/// The kit's own one-shot program, as it is named in the settings.
+/// The kit's own one-shot program, as it is named in the settings, and where things stand in its lines.
 const CLI_FIXTURE: &str = "kit-fixture";
+const CLI_FIELDS: &str = "kind = \"cli\"\nargs = [\"cli\"]\nresume_args = [\"session={session}\"]\noutput = \"jsonl\"\n\
+    fields.session = \"type=session:id\"\nfields.text = \"type=text:text\"\nfields.tool = \"type=call:name\"\n\
+    fields.tool_id = \"type=call:id\"\nfields.tool_input = \"type=call:input\"\nfields.result = \"type=result:text\"\n\
+    fields.result_id = \"type=result:id\"\n";
 
 /// A runtime, as `--runtime` takes it.
 #[derive(Debug, Clone)]
@@ -39,7 +43,7 @@ impl Runtime {
         let (name, facts, short) = match name {
             "fixture" | "acp:fixture" => (fixture, ANY_ACP, "acp:fixture".to_owned()),
             "hostile" => (fixture, ANY_ACP, name.to_owned()),
-            "cli:fixture" => (CLI_FIXTURE.to_owned(), ANY_CLI, name.to_owned()),
+            "cli:fixture" => (CLI_FIXTURE.to_owned(), CLI_THAT_TELLS, name.to_owned()),
             _ => match (known, name.strip_prefix("acp:")) {
                 (Some(facts), _) => (name.to_owned(), *facts, name.to_owned()),
                 (None, Some(command)) => (name.to_owned(), ANY_ACP, format!("acp:{}", program_of(command))),
@@ -55,10 +59,7 @@ impl Runtime {
         };
         let hostile = short == "hostile";
         let settings = match name.as_str() {
-            CLI_FIXTURE => format!(
-                "kind = \"cli\"\ncommand = {}\nargs = [\"cli\"]\nprompt = \"stdin\"\noutput = \"text\"\n",
-                json!(own)
-            ),
+            CLI_FIXTURE => format!("command = {}\n{CLI_FIELDS}", json!(own)),
             _ => String::new(),
         };
         let model = model.or(facts.model).map(str::to_owned);
@@ -85,7 +86,12 @@ impl Runtime {
         let lines = settings.lines().skip_while(|line| line.trim() != head).skip(1);
         let lines: Vec<&str> = lines.take_while(|line| !line.trim_start().starts_with('[')).collect();
         let one_shot = |line: &&str| line.split_whitespace().collect::<String>() == "kind=\"cli\"";
-        let facts = if lines.iter().any(one_shot) { ANY_CLI } else { ANY_ACP };
+        let says = |key: &str| lines.iter().any(|line| line.trim_start().starts_with(key));
+        let facts = match (lines.iter().any(one_shot), says("resume_args") && says("fields.tool")) {
+            (true, true) => CLI_THAT_TELLS,
+            (true, false) => ANY_CLI,
+            (false, _) => ANY_ACP,
+        };
         let (name, short, model) = (name.to_owned(), name.to_owned(), model.map(str::to_owned));
         (!lines.is_empty()).then(|| Self { name, model, facts, settings: lines.join("\n"), short, hostile: false })
     }

@@ -160,7 +160,10 @@ fn it_works_for_one_prompt() {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"Do it.").unwrap();
     let done = child.wait_with_output().unwrap();
-    assert!(done.status.success() && done.stdout == b"Written.\n", "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success() && said.ends_with("{\"type\":\"text\",\"text\":\"Written.\"}\n"), "{said}");
+    assert!(said.starts_with("{\"type\":\"session\",\"id\":\"cli-"), "{said}");
+    assert!(said.contains(r#""type":"call","id":"toolu_kit_0000","name":"write_file""#), "{said}");
     assert_eq!(std::fs::read_to_string(bare.at("work/new.txt")).unwrap(), "new\n");
 }
 

@@ -2,7 +2,6 @@
 
 use super::{Judged, Stage, Trial, edit, ended, has, lacks, say, shell, worked, write};
 use crate::contract::billed;
-use crate::facts::Works;
 use crate::holds;
 use crate::product::{Ask, Ran};
 use windlass_scripted::{Move, Script};
@@ -17,7 +16,7 @@ pub(crate) fn read(stage: &Stage<'_>) -> Judged {
         ended(&ran, "completed", 0)?;
         let reached = trial.server.seen().iter().any(|seen| seen.body.contains("the notes say 7153"));
         holds(reached, || "the file did not reach the model".to_owned())?;
-        called(&ran)?;
+        called(stage, &ran)?;
         billed(&ran, &trial.server)
     })
 }
@@ -29,10 +28,7 @@ pub(crate) fn plain_edit(stage: &Stage<'_>) -> Judged {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "a.txt", "one\nTWO\nthree\n")?;
         landed(&ran, &["a.txt"])?;
-        // Edits in the text of an answer are no calls.
-        if stage.runtime.facts.works != Works::Text {
-            called(&ran)?;
-        }
+        called(stage, &ran)?;
         billed(&ran, &trial.server)
     })
 }
@@ -78,7 +74,7 @@ pub(crate) fn command(stage: &Stage<'_>) -> Judged {
         has(&trial.place, "count.txt", "3\n")?;
         landed(&ran, &["count.txt"])?;
         let logged = ran.of("call_started").any(|event| event["call"]["args"].to_string().contains("wc -l"));
-        holds(logged, || "the command is not in the log".to_owned())?;
+        holds(logged || !stage.runtime.facts.tells_calls, || "the command is not in the log".to_owned())?;
         billed(&ran, &trial.server)
     })
 }
@@ -96,8 +92,11 @@ fn landed(ran: &Ran, paths: &[&str]) -> Result<(), String> {
     holds(named == paths, || format!("the last event names {named:?}, not {paths:?}"))
 }
 
-/// Every call that began has its result.
-fn called(ran: &Ran) -> Result<(), String> {
+/// Every call that began has its result, where the runtime tells of its calls.
+fn called(stage: &Stage<'_>, ran: &Ran) -> Result<(), String> {
+    if !stage.runtime.facts.tells_calls {
+        return Ok(());
+    }
     let mut begun: Vec<&str> = ran.of("call_started").filter_map(|event| event["call"]["id"].as_str()).collect();
     let mut done: Vec<&str> = ran.of("call_finished").filter_map(|event| event["result"]["id"].as_str()).collect();
     begun.sort_unstable();

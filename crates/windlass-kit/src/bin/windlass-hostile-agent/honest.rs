@@ -116,7 +116,7 @@ fn call(host: &mut dyn Host, folder: &str, block: &Value) -> Value {
     let path = input["path"].as_str().map(|path| Path::new(folder).join(path));
     let locations: Vec<Value> = path.iter().map(|path| json!({ "path": path })).collect();
     let mut shown = json!({
-        "toolCallId": block["id"], "title": title, "kind": kind, "status": "pending", "rawInput": input, "locations": locations,
+        "toolCallId": block["id"], "name": name, "title": title, "kind": kind, "status": "pending", "rawInput": input, "locations": locations,
     });
     if let (Some(path), Some(text)) = (&path, input["content"].as_str().or(input["new"].as_str())) {
         shown["content"] = json!([{ "type": "diff", "path": path, "oldText": input["old"], "newText": text }]);

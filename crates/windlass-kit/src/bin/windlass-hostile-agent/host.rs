@@ -1,6 +1,6 @@
 //! Who started this agent, as far as honest work needs one: a client by ACP, or nobody to ask.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::peer::{Peer, raw};
 
@@ -34,8 +34,15 @@ impl Host for Peer {
     }
 }
 
-/// Nobody: a prompt came in, and what the model says goes out.
+/// Nobody: a prompt came in, and lines of JSON go out.
 pub(crate) struct Alone;
+
+impl Alone {
+    /// The first line: the name of the conversation.
+    pub(crate) fn begin(&self, session: &str) {
+        line(&json!({ "type": "session", "id": session }));
+    }
+}
 
 impl Host for Alone {
     fn cancelled(&self) -> bool {
@@ -43,12 +50,25 @@ impl Host for Alone {
     }
 
     fn say(&mut self, text: &str) {
-        raw(format!("{text}\n").as_bytes());
+        line(&json!({ "type": "text", "text": text }));
     }
 
-    fn update(&mut self, _: &Value) {}
+    fn update(&mut self, update: &Value) {
+        let id = &update["toolCallId"];
+        match update["sessionUpdate"].as_str() {
+            Some("tool_call") => {
+                let (name, input) = (&update["name"], &update["rawInput"]);
+                line(&json!({ "type": "call", "id": id, "name": name, "input": input }));
+            }
+            _ => line(&json!({ "type": "result", "id": id, "text": update["rawOutput"]["output"] })),
+        }
+    }
 
     fn may(&mut self, _: &Value) -> bool {
         true
     }
+}
+
+fn line(value: &Value) {
+    raw(format!("{value}\n").as_bytes());
 }

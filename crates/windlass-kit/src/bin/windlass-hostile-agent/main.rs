@@ -43,7 +43,7 @@ impl Orders {
 fn main() -> ExitCode {
     let orders = Orders::read(std::env::args().skip(1));
     if orders.mode == "cli" {
-        return one_shot();
+        return one_shot(&orders);
     }
     attack::before_hello(&orders);
     let mut peer = Peer::open();
@@ -91,11 +91,15 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A prompt on standard input, the answer on standard output. Each is a conversation of its own.
-fn one_shot() -> ExitCode {
+/// A prompt on standard input, lines on standard output; in an earlier conversation where one is named.
+fn one_shot(orders: &Orders) -> ExitCode {
     let mut prompt = String::new();
     let read = std::io::stdin().lock().take(MAX_PROMPT).read_to_string(&mut prompt);
-    let session = format!("cli-{}", std::process::id());
+    let session = match orders.get("session") {
+        "" => format!("cli-{}", std::process::id()),
+        session => session.to_owned(),
+    };
+    Alone.begin(&session);
     let done = read.map_err(|err| err.to_string()).and_then(|_| honest::work(&mut Alone, &session, ".", &prompt));
     match done {
         Ok(_) => ExitCode::SUCCESS,
