@@ -191,6 +191,10 @@ impl ForeignRuntime {
         Ok(match trip {
             Some(Trip::OverBudget(limit)) => Stop::OverBudget { limit },
             Some(Trip::Provider(err)) => Stop::Provider(err),
+            Some(Trip::Declined) => {
+                let detail = "the agent's model declined again and again".to_owned();
+                Stop::Refused { category: RefusalCategory::Safety, detail }
+            }
             None => Stop::Cancelled,
         })
     }
@@ -212,7 +216,8 @@ impl ForeignRuntime {
                     return Ok(Stop::Failed { reason: FailReason::Runtime, detail });
                 }
                 End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
-                End::Done if self.declined() => {
+                // Some take an answer without words for a fault.
+                End::Done | End::Broken(_) if self.declined() => {
                     let said = end_of(&answer.text);
                     let detail = if said.is_empty() { "the agent's model declined" } else { said }.to_owned();
                     return Ok(Stop::Refused { category: RefusalCategory::Safety, detail });

@@ -24,6 +24,8 @@ pub(crate) struct Asked {
     pub(crate) calls: usize,
     /// What the model said in the history.
     pub(crate) said: Vec<String>,
+    /// The last words of the script that it is told of: an agent that forgot a conversation is told what was said.
+    pub(crate) told: Option<String>,
 }
 
 impl Asked {
@@ -40,6 +42,12 @@ impl Asked {
     pub(crate) fn tool(&self, names: &[&str]) -> Option<&Tool> {
         names.iter().find_map(|name| self.tools.iter().find(|tool| tool.name == *name))
     }
+}
+
+/// The last of these words that a digest in the body has as the model's.
+pub(crate) fn told(body: &str, words: &[String]) -> Option<String> {
+    let place = |word: &String| body.rfind(&format!("[assistant] {word}"));
+    words.iter().filter_map(|word| Some((place(word)?, word))).max().map(|(_, word)| word.clone())
 }
 
 /// Every word that looks like the name of a host tool.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::http::{self, Request};
 use crate::locked;
 use crate::offer::{Item, Played, played};
-use crate::request::{Asked, host_tools};
+use crate::request::{Asked, host_tools, told};
 use crate::script::{Script, Usage};
 use crate::seen::{MOST, MOST_BODY, Seen};
 use crate::wire::{Answer, Wire};
@@ -163,6 +163,7 @@ impl State {
         }
         let mut asked = wire.read(&body);
         asked.named = host_tools(&seen.body);
+        asked.told = told(&seen.body, &self.script.words());
         seen.tools = asked.tools.iter().map(|tool| tool.name.clone()).collect();
         seen.work = self.script.without_tools || !asked.tools.is_empty();
         let (next, missing) = self.next(&asked, seen.work);
@@ -192,7 +193,13 @@ impl State {
             return (plain(SIDE), None);
         }
         let (all, missing) = played(&self.script, asked);
-        let mut left = asked.place(&self.script.words());
+        let says = |played: &Played| match played {
+            Played::Item(Item::Text { text, .. }) => asked.told.as_deref() == Some(text.trim()),
+            _ => false,
+        };
+        let past = all.iter().position(says).map_or(0, |at| at + 1);
+        let before = all[..past].iter().filter(|played| matches!(played, Played::Item(_))).count();
+        let mut left = before + asked.place(&self.script.words());
         for played in all {
             match played {
                 // Who declines once declines again: agents ask a second time.

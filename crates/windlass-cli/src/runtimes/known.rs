@@ -75,7 +75,7 @@ const OURS: Known = Known {
 };
 
 /// What is the same for most agents that speak ACP.
-const AN_ACP: Known = Known { kind: Kind::Acp, needs_model: true, install: "", ..OURS };
+const AN_ACP: Known = Known { kind: Kind::Acp, needs_model: true, ..OURS };
 
 /// All runtimes that have a name.
 pub(crate) const RUNTIMES: &[Known] = &[
@@ -136,8 +136,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("gemini"),
         speaks: &[Protocol::Gemini],
         vendors: &["gemini"],
-        install: "npm install -g @google/gemini-cli",
-        tested: Some("0.61.0"),
+        install: Install::Npm {
+            package: "@google/gemini-cli",
+            version: "0.61.0",
+            program: ".bin/gemini",
+            node: Some(20),
+        },
         login: Login {
             file: Some(".gemini/oauth_creds.json"),
             hosts: &["cloudcode-pa.googleapis.com", "oauth2.googleapis.com", "www.googleapis.com"],
@@ -150,8 +154,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("qwen"),
         speaks: &[Protocol::OpenAiChat],
         vendors: &["openai-chat", "openrouter"],
-        install: "npm install -g @qwen-code/qwen-code",
-        tested: Some("0.24.4"),
+        install: Install::Npm {
+            package: "@qwen-code/qwen-code",
+            version: "0.24.4",
+            program: ".bin/qwen",
+            node: Some(22),
+        },
         about: "Qwen Code, by ACP",
         ..AN_ACP
     },
@@ -160,8 +168,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("goose"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
-        install: "npm install -g @aaif/goose-binary-linux-x64",
-        tested: Some("1.52.0"),
+        install: Install::Npm {
+            package: "@aaif/goose-binary-{platform}",
+            version: "1.52.0",
+            program: "@aaif/goose-binary-{platform}/bin/goose",
+            node: None,
+        },
         about: "goose, by ACP",
         ..AN_ACP
     },
@@ -171,8 +183,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         speaks: ANTHROPIC,
         vendors: &["anthropic"],
         reads: &["CLAUDE.md"],
-        install: "npm install -g @agentclientprotocol/claude-agent-acp",
-        tested: Some("0.99.0"),
+        install: Install::Npm {
+            package: "@agentclientprotocol/claude-agent-acp",
+            version: "0.99.0",
+            program: ".bin/claude-agent-acp",
+            node: Some(22),
+        },
         login: Login {
             file: Some(".claude/.credentials.json"),
             hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
@@ -186,8 +202,12 @@ pub(crate) const RUNTIMES: &[Known] = &[
         speaks: &[Protocol::OpenAiResponses],
         vendors: &["openai"],
         reads: &["AGENTS.md"],
-        install: "npm install -g @agentclientprotocol/codex-acp",
-        tested: Some("2.6.0"),
+        install: Install::Npm {
+            package: "@agentclientprotocol/codex-acp",
+            version: "2.6.0",
+            program: ".bin/codex-acp",
+            node: Some(22),
+        },
         login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
         about: "Codex, by its ACP adapter",
         ..AN_ACP
