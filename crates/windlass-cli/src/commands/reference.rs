@@ -60,7 +60,7 @@ pub(super) fn text() -> String {
 
 /// Who can do what, and how each can be held: one column a runtime, by what the adapters say of themselves.
 fn runtimes() -> String {
-    let all: Vec<_> = RUNTIMES.iter().map(|known| (known.name, abilities(known.kind))).collect();
+    let all: Vec<_> = RUNTIMES.iter().map(|known| (known.name, abilities(known))).collect();
     let names: Vec<String> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
     let head = |first: &str| format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
     let row = |first: &str, has: &dyn Fn(&(Capabilities, Features)) -> bool| {

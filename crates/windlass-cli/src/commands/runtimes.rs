@@ -36,7 +36,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     }
     let mut text = String::new();
     for known in RUNTIMES {
-        let (can, held) = abilities(known.kind);
+        let (can, held) = abilities(known);
         let found = found(known, &settings);
         let work: Vec<&str> =
             Work::ALL.iter().filter(|work| can.require(known.name, **work).is_ok()).map(|work| work.word()).collect();
@@ -96,12 +96,12 @@ pub(super) fn state(known: &Known, settings: &Settings, credentials: &Credential
 }
 
 /// What a runtime can do, and how it can be held.
-pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
+pub(super) fn abilities(known: &Known) -> (Capabilities, Features) {
     let nothing = (Capabilities::NONE, Features::NONE);
     let of = |agent: &dyn Adapter| {
         (Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])), agent.features())
     };
-    match kind {
+    match known.kind {
         Kind::Native => (
             Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
             Features::of(NativeRuntime::FEATURES.iter().copied()),
@@ -112,7 +112,7 @@ pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
         Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());
-            Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
+            Acp::new(Profile::named(known.name), AcpOptions::default(), Dialect::Anthropic, clock)
                 .map_or(nothing, |agent| of(&agent))
         }
     }

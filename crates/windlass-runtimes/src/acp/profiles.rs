@@ -121,6 +121,7 @@ const GOOSE: &str = concat!(
 const QWEN: &str = concat!(
     r#"{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"#,
     r#""ui":{"enableFollowupSuggestions":false},"disableAllHooks":true,"security":{"folderTrust":{"enabled":true}},"#,
+    r#""memory":{"enableManagedAutoMemory":false,"enableManagedAutoDream":false,"enableAutoSkill":false},"#,
     r#""permissions":{"ask":["Bash","Read","Edit","Write","WebFetch","Agent","Skill"],"deny":["WebSearch"]}}"#,
 );
 
@@ -258,6 +259,7 @@ pub const PROFILES: &[Profile] = &[
         point_at: &[("OPENAI_BASE_URL", "{url}/v1"), ("OPENAI_API_KEY", "{key}"), ("OPENAI_MODEL", "{model}")],
         home_files: &[(".windlass/qwen.json", QWEN)],
         mode: Some("default"),
+        fs: false,
         asks: true,
         steered_by: &[
             ".qwen/settings.json",
@@ -413,9 +415,14 @@ mod tests {
                     workspace: "/w\"\\w",
                     words: profile.words_for(dialect),
                 };
-                for (name, text) in profile.env.iter().chain(profile.point_at) {
+                let meta = profile.session_meta.map(|text| ("session_meta", text));
+                for (name, text) in profile.env.iter().chain(profile.point_at).chain(profile.home_files).chain(&meta) {
                     let filled = values.fill(text).unwrap();
-                    assert!(!filled.contains("{package}"), "{name}: {filled}");
+                    let word = |(word, _): &(&str, &str)| {
+                        !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                    };
+                    let left = filled.split('{').skip(1).filter_map(|rest| rest.split_once('}')).find(word);
+                    assert_eq!(left, None, "{name}: {filled}");
                     if filled.starts_with('{') {
                         serde_json::from_str::<serde_json::Value>(&filled)
                             .unwrap_or_else(|err| panic!("{name}: {err}"));
