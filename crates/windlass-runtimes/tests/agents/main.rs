@@ -4,5 +4,6 @@
 
 mod claude_code;
 mod codex;
+mod oneshot;
 mod script;
 mod stage;
