@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::profiles::TurnUsage;
 use crate::mcp_server::McpServers;
 
 /// The options of one agent.
 ///
-/// In `args`, `env`, `point_at` and `home_files` these words in braces stand for values that are known when it is
+/// In `args`, `env`, `point_at`, `home_files` and `session_meta` these words in braces stand for values that are known when it is
 /// started: `{url}` and `{key}` (the model endpoint of the run), `{model}`, `{home}` (its home) and `{workspace}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -42,6 +43,18 @@ pub struct AcpOptions {
     /// Files to put into its home, by their path there. Those that name `{url}` or `{key}` are left out when the agent
     /// has a login of its own.
     pub home_files: BTreeMap<String, String>,
+    /// What a session is begun with beside the protocol, as a JSON object: the `_meta` of `session/new`.
+    pub session_meta: Option<String>,
+    /// Whether it asks before each call. Absent: as its profile has it; of one that nobody knows it is not believed.
+    pub asks: Option<bool>,
+    /// Whether it says what it cost. Absent: as its profile has it.
+    pub reports_cost: Option<bool>,
+    /// What its numbers at the end of a turn mean. Absent: as its profile has it.
+    pub turn_usage: Option<TurnUsage>,
+    /// What its tools do, by their names, where it says no more of them than `other`: a kind of the protocol.
+    pub kinds: BTreeMap<String, String>,
+    /// Files and folders of its home that steer it, and are gone before each start. Beside those of its profile.
+    pub steered_by: Vec<String>,
 }
 
 /// A value of one of the agent's own settings.

@@ -5,5 +5,7 @@
 mod claude_code;
 mod codex;
 mod oneshot;
+mod openhands;
 mod script;
+mod sidecar;
 mod stage;
