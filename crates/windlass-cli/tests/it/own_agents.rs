@@ -115,7 +115,11 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
     check_refused(&[cli, sh], "onw", "did you mean `own`?");
     check_refused(&[sh], "own", "no runtime `own` that has options");
     check_refused(&[("runtimes.codex.kind", "cli")], "codex", "`codex` is known");
-    check_refused(&[("runtimes.own.kind", "acp"), sh, ("runtimes.own.output", "text")], "own", "unknown field `output`");
+    check_refused(
+        &[("runtimes.own.kind", "acp"), sh, ("runtimes.own.output", "text")],
+        "own",
+        "unknown field `output`",
+    );
 }
 
 #[test]

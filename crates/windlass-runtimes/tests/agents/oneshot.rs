@@ -257,7 +257,12 @@ impl Told {
             let line = format!("{}\n", "x".repeat(100_000));
             while endless && says.write_all(line.as_bytes()).await.is_ok() {}
         });
-        Inmate { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), life: Box::new(Ends(task)) }
+        Inmate {
+            stdin: Box::new(stdin),
+            stdout: Box::new(stdout),
+            stderr: Box::new(stderr),
+            life: Box::new(Ends(task)),
+        }
     }
 }
 
