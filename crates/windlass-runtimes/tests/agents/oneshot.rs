@@ -276,7 +276,7 @@ fn told(endless: bool) -> (Stage, Arc<Mutex<String>>) {
 
 /// Where the prompt is: what it read, its words, and the files in its home.
 #[track_caller]
-fn check_prompt(options: Value, has: fn(&str, &[String], &[(String, Vec<u8>)]) -> bool) {
+fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>)]) -> bool) {
     let (stage, input) = told(false);
     assert_eq!(run(&stage, agent(options)), Stop::Done);
     let launch = stage.launches.lock().unwrap().pop().unwrap();
