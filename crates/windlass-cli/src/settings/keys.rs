@@ -262,7 +262,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.edit_format",
         kind: Kind::Text,
-        doc: "aider: how the model writes edits: diff, whole, udiff, architect …",
+        doc: "aider: how the model writes edits: diff (without it), whole, udiff, architect …, or auto.",
     },
     Key {
         name: "runtimes.*.map_tokens",

@@ -4,6 +4,7 @@
 
 mod claude_code;
 mod codex;
+mod oneshot;
 mod openhands;
 mod script;
 mod sidecar;
