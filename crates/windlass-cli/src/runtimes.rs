@@ -1,11 +1,17 @@
 //! Which runtime works, and what it is given: its program, its model and who serves it, how it signs in. What cannot be
 //! had is said here, before anything starts.
 
+mod abilities;
+mod choice;
 mod install;
 mod known;
 mod options;
+mod own;
+mod probe;
 mod program;
 mod python;
+mod standing;
+mod version;
 
 use std::path::{Path, PathBuf};
 
@@ -17,9 +23,14 @@ use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor};
 use windlass_runtimes::sidecar::Sdk;
 
+pub(crate) use self::abilities::abilities;
+pub(crate) use self::choice::{Choice, Need, choose, needs_of};
 pub(crate) use self::install::Installed;
 pub(crate) use self::known::{Kind, Known, RUNTIMES};
+pub(crate) use self::own::{Own, all as own_agents};
+pub(crate) use self::probe::Rehearsal;
 pub(crate) use self::program::Program;
+pub(crate) use self::standing::{Found, Ground, Standing};
 
 use self::known::ANY_ACP;
 use self::options::Given;
@@ -42,6 +53,8 @@ pub(crate) struct ForeignPlan {
     pub(crate) known: &'static Known,
     /// The name of its home and its conversations.
     pub(crate) name: String,
+    /// Below which name its settings are.
+    pub(crate) settings: String,
     /// Its program.
     pub(crate) program: Program,
     /// The words behind it, for any ACP agent.
@@ -75,15 +88,32 @@ pub(crate) enum MeteringPlan {
 }
 
 impl RuntimePlan {
-    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+    /// Who works, and how that was found where nobody named one.
+    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<(Self, Option<Choice>), Failure> {
         options::check_names(settings)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
-        if let Some(command) = name.strip_prefix("acp:") {
-            return foreign(&ANY_ACP, Some(command), agent, settings);
+        let Some(asked) = choice::asked_by(name) else { return Ok((Self::named(name, agent, settings)?, None)) };
+        let needs = needs_of(&asked?, settings.profile.as_ref().map(|profile| profile.mode));
+        let standings = Ground::new(agent, settings)?.standings()?;
+        let choice = choose(&standings, needs, settings.layers.texts("runtime_order"))?;
+        match &choice.chosen {
+            Some(chosen) => Ok((Self::named(chosen, agent, settings)?, Some(choice))),
+            None => Err(choice.failure()),
         }
-        let known = RUNTIMES.iter().find(|known| known.name == name).ok_or_else(|| unknown(name))?;
+    }
+
+    /// The runtime of that name.
+    fn named(name: &str, agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+        if let Some(command) = name.strip_prefix("acp:") {
+            return foreign(&ANY_ACP, Whose::Command(command), agent, settings);
+        }
+        let own = own::all(settings)?;
+        if let Some(own) = own.iter().find(|own| own.name == name) {
+            return foreign(own.known, Whose::Own(&own.name), agent, settings);
+        }
+        let known = RUNTIMES.iter().find(|known| known.name == name).ok_or_else(|| unknown(name, &own))?;
         if known.program.is_some() {
-            return foreign(known, None, agent, settings);
+            return foreign(known, Whose::Known, agent, settings);
         }
         let only_foreign = [("--auth", agent.auth.is_some()), ("--metering", agent.metering.is_some())];
         if let Some((flag, _)) = only_foreign.iter().find(|(_, given)| *given) {
@@ -138,7 +168,7 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
     let sidecar = matches!(plan.known.kind, Kind::Sidecar(_));
     let wishes: &[&str] = if sidecar { &["stop"] } else { &["temperature", "stop", "max_output"] };
     let mut unheard: Vec<&str> = wishes.iter().copied().filter(|key| settings.layers.get(key).is_some()).collect();
-    let deaf = matches!(plan.known.kind, Kind::Acp | Kind::Sidecar(Sdk::GoogleAdk));
+    let deaf = matches!(plan.known.kind, Kind::Acp | Kind::Cli | Kind::Sidecar(Sdk::GoogleAdk));
     if deaf && settings.layers.get("reasoning_effort").is_some() {
         unheard.push("reasoning_effort");
     }
@@ -147,20 +177,33 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
         .then(|| format!("{} cannot be told {keys}: the settings count for the built-in agent only", plan.name))
 }
 
-fn unknown(name: &str) -> Failure {
+/// By which name an agent was asked for.
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    /// That of its row.
+    Known,
+    /// One that a person gave it in the settings.
+    Own(&'a str),
+    /// Its command.
+    Command(&'a str),
+}
+
+pub(crate) fn unknown(name: &str, own: &[Own]) -> Failure {
     let failure = Failure::usage(format!("there is no runtime `{name}`"));
-    let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).collect();
-    match nearest(name, all.iter().copied()) {
+    let own = own.iter().map(|own| own.name.as_str());
+    let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).chain(own).collect();
+    match nearest(name, all.iter().copied().chain(["auto"])) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => {
-            failure.hint(format!("the runtimes are {}, and acp:COMMAND for any agent that speaks ACP", all.join(", ")))
-        }
+        None => failure.hint(format!(
+            "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
+            all.join(", ")
+        )),
     }
 }
 
 fn foreign(
     known: &'static Known,
-    command: Option<&str>,
+    whose: Whose<'_>,
     agent: &AgentArgs,
     settings: &Settings,
 ) -> Result<RuntimePlan, Failure> {
@@ -168,19 +211,27 @@ fn foreign(
         return Err(Failure::usage("a foreign agent is not played by a script: it asks a served model")
             .hint("leave --script out, or use the built-in agent"));
     }
-    let Given { command: configured, auth, metering, login_file: file, mut options } =
-        Given::read(known.name, settings)?;
+    let (table, command) = match whose {
+        Whose::Known => (known.name, None),
+        Whose::Own(name) => (name, None),
+        Whose::Command(command) => (known.name, Some(command)),
+    };
+    let Given { command: configured, auth, metering, login_file: file, mut options } = Given::read(table, settings)?;
     let (auth, metering) = (agent.auth.clone().or(auth), agent.metering.clone().or(metering));
     let mut words: Vec<String> = command.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     let named = if words.is_empty() { None } else { Some(words.remove(0)) };
-    let program = find_program(known, named.or(configured).as_deref(), settings)?;
-    let name = match known.program {
-        Some(_) => known.name.to_owned(),
-        None => format!("acp-{}", plain_name(&program.file)),
+    let named = named.or(configured);
+    if let (Whose::Own(name), None) = (whose, &named) {
+        return Err(own::no_command(name));
+    }
+    let program = find_program(known, named.as_deref(), settings)?;
+    let name = match whose {
+        Whose::Known | Whose::Own(_) => table.to_owned(),
+        Whose::Command(_) => format!("acp-{}", plain_name(&program.file)),
     };
     let (vendor, mut model) = plan::named(agent, settings.layers.text("model"), settings)?;
     let login = auth.as_deref() == Some("login");
-    let metering = metering_plan(known, login, metering.as_deref(), settings)?;
+    let metering = metering_plan(table, login, metering.as_deref(), settings)?;
     if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
         let why = "what an agent sends to its model can only be counted where its network is its own, and with \
                    `--net open` it is the machine's";
@@ -190,12 +241,12 @@ fn foreign(
     }
     let (upstream, login_file, hosts) = if login {
         let hosts = login_hosts(known)?;
-        (None, Some(login_file(known, file.as_deref())?), hosts)
+        (None, Some(login_file(known, table, file.as_deref())?), hosts)
     } else {
-        let upstream = upstream(known, vendor, agent, settings)?;
+        let upstream = upstream(known, table, vendor, agent, settings)?;
         if known.needs_model && model.is_none() {
             model =
-                Some(plan::default_model(upstream.vendor).ok_or_else(|| no_model(known, upstream.vendor))?.to_owned());
+                Some(plan::default_model(upstream.vendor).ok_or_else(|| no_model(table, upstream.vendor))?.to_owned());
         }
         (Some(upstream), None, Vec::new())
     };
@@ -204,6 +255,7 @@ fn foreign(
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
         name,
+        settings: table.to_owned(),
         program,
         words,
         model,
@@ -217,6 +269,7 @@ fn foreign(
 
 fn upstream(
     known: &Known,
+    name: &str,
     named: Option<&'static Vendor>,
     agent: &AgentArgs,
     settings: &Settings,
@@ -230,7 +283,6 @@ fn upstream(
             known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).find(has_key).ok_or_else(|| {
                 let keys: Vec<&str> =
                     known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)?.key_env).collect();
-                let name = known.name;
                 Failure::new(
                     crate::exit::PROVIDER,
                     format!("no key for the model of `{name}`: {} is not set", keys.join(" or ")),
@@ -246,14 +298,14 @@ fn upstream(
     if !known.speaks.contains(&vendor.protocol) {
         let fit: Vec<&str> =
             VENDORS.iter().filter(|vendor| known.speaks.contains(&vendor.protocol)).map(|vendor| vendor.id).collect();
-        return Err(Failure::usage(format!("`{}` does not speak the way `{}` is asked", known.name, vendor.id))
+        return Err(Failure::usage(format!("`{name}` does not speak the way `{}` is asked", vendor.id))
             .hint(format!("vendors that it can ask: {}", fit.join(", "))));
     }
     Ok(Upstream { vendor, base_url: plan::base_url(agent, vendor, settings), tape: Tape::of(agent) })
 }
 
 /// Decision 9: what cannot be counted has to be accepted in so many words.
-fn metering_plan(known: &Known, login: bool, said: Option<&str>, settings: &Settings) -> Result<MeteringPlan, Failure> {
+fn metering_plan(name: &str, login: bool, said: Option<&str>, settings: &Settings) -> Result<MeteringPlan, Failure> {
     match (login, said) {
         (false, None | Some("wire")) => Ok(MeteringPlan::Wire),
         (false, Some(_)) => Err(Failure::usage("with a key the model traffic goes through us, and is counted there")
@@ -275,29 +327,27 @@ fn metering_plan(known: &Known, login: bool, said: Option<&str>, settings: &Sett
             }
         }
         (true, _) => Err(Failure::usage(format!(
-            "with its own sign-in the traffic of `{}` does not go through us: nothing is refused on its way, and the \
-             agent has your credential",
-            known.name
+            "with its own sign-in the traffic of `{name}` does not go through us: nothing is refused on its way, and the \
+             agent has your credential"
         ))
         .hint("accept the agent's own numbers with `--metering reported`, or give limits up with `--metering none`")),
     }
 }
 
-fn no_model(known: &Known, vendor: &Vendor) -> Failure {
-    Failure::usage(format!("`{}` has to be told its model, and none was named for `{}`", known.name, vendor.id))
+fn no_model(name: &str, vendor: &Vendor) -> Failure {
+    Failure::usage(format!("`{name}` has to be told its model, and none was named for `{}`", vendor.id))
         .hint(format!("name one with -m, for example -m {}/MODEL, or set `model`", vendor.id))
 }
 
-fn login_file(known: &Known, configured: Option<&str>) -> Result<(PathBuf, String), Failure> {
+fn login_file(known: &Known, name: &str, configured: Option<&str>) -> Result<(PathBuf, String), Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let below = configured.or(known.login.file).ok_or_else(|| {
-        Failure::usage(format!("it is not known where `{}` keeps its sign-in", known.name))
-            .hint(format!("set `runtimes.{}.login_file` to its path below your home", known.name))
+        Failure::usage(format!("it is not known where `{name}` keeps its sign-in"))
+            .hint(format!("set `runtimes.{name}.login_file` to its path below your home"))
     })?;
     if !Path::new(below).components().all(|part| matches!(part, std::path::Component::Normal(_))) {
         return Err(Failure::usage(format!(
-            "`runtimes.{}.login_file` is `{below}`, which is no path below your home",
-            known.name
+            "`runtimes.{name}.login_file` is `{below}`, which is no path below your home"
         ))
         .hint("name it as it is seen from there, as in `.agent/credentials.json`"));
     }
@@ -305,7 +355,7 @@ fn login_file(known: &Known, configured: Option<&str>) -> Result<(PathBuf, Strin
     if !path.is_file() {
         return Err(Failure::new(
             crate::exit::PROVIDER,
-            format!("`{}` is not signed in: {} is not there", known.name, path.display()),
+            format!("`{name}` is not signed in: {} is not there", path.display()),
         )
         .hint("sign in with the agent itself first"));
     }

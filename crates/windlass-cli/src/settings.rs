@@ -300,12 +300,21 @@ impl Settings {
     /// otherwise.
     pub(crate) fn mode(&self, default: Mode) -> Mode {
         let mode = |layers: &Layers<'_>| layers.text("approval").and_then(|text| text.parse::<Mode>().ok());
-        let chosen = mode(&self.layers).unwrap_or(default);
+        let said_now = self.layers.get("approval").is_some_and(|setting| setting.origin.layer == Layer::Flag);
+        let of_runtime = self.of_runtime("approval").and_then(|text| text.parse::<Mode>().ok());
+        let chosen = of_runtime.filter(|_| !said_now).or_else(|| mode(&self.layers)).unwrap_or(default);
         let fixed = self.fixed("approval").and_then(|text| text.parse::<Mode>().ok());
         mode(&self.project)
             .into_iter()
             .chain(fixed)
             .fold(chosen, |chosen, most| if (most as u8) < (chosen as u8) { most } else { chosen })
+    }
+
+    /// What is set for the runtime that works.
+    fn of_runtime(&self, key: &str) -> Option<&str> {
+        let runtime = self.layers.text("runtime")?;
+        let name = if runtime.starts_with("acp:") { "acp" } else { runtime };
+        self.layers.text(&Self::named("runtimes", name, key))
     }
 
     /// Rules and mode: all rules of all levels, the project's only where they tighten.

@@ -34,6 +34,23 @@ fn a_project_may_tighten_and_nothing_else() {
 }
 
 #[test]
+fn a_runtime_may_have_a_mode_of_its_own() {
+    #[track_caller]
+    fn check(user: &str, project: &str, flags: AgentArgs, expect: Mode) {
+        let user = format!("{user}\n[runtimes.codex]\napproval = \"auto\"\n[runtimes.acp]\napproval = \"plan\"");
+        let mut settings = load(&user, project).unwrap();
+        settings.add_flags(&flags, &LimitArgs::default()).unwrap();
+        assert_eq!(settings.mode(Mode::Ask), expect);
+    }
+    let none = AgentArgs::default;
+    check("", "", none(), Mode::Ask);
+    check("runtime = \"codex\"\napproval = \"edit\"", "", none(), Mode::Auto);
+    check("runtime = \"acp:goose acp\"", "", none(), Mode::Plan);
+    check("runtime = \"codex\"", "approval = \"plan\"", none(), Mode::Plan);
+    check("runtime = \"codex\"", "", AgentArgs { approval: Some("ask".into()), ..none() }, Mode::Ask);
+}
+
+#[test]
 fn mistakes_show_file_line_and_what_was_meant() {
     let text = load("modle = \"x\"", "").err().unwrap().text();
     assert!(text.contains("config.toml") && text.contains("model"), "{text}");

@@ -17,9 +17,10 @@ mod transcript;
 mod usage;
 mod words;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use agent_client_protocol::v1::schema::{ContentBlock, PromptRequest, StopReason, TextContent};
+use agent_client_protocol::v1::schema::{ContentBlock, PromptRequest, StopReason, TextContent, ToolKind};
 use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::clock::Clock;
@@ -28,7 +29,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::desk::Desk;
 use self::options::AcpOptions;
-use self::profiles::{Dialect, GENERIC, Profile, TurnUsage, turn_usage};
+use self::profiles::{Dialect, GENERIC, Profile, TurnUsage};
 use self::talk::{Phase, Serves, Talk, Waited};
 use self::transcript::Transcript;
 use self::words::{clean, clip};
@@ -44,6 +45,8 @@ pub struct Acp {
     options: AcpOptions,
     profile: &'static Profile,
     dialect: Dialect,
+    /// What its tools do that it says nothing of.
+    kinds: Arc<HashMap<String, ToolKind>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -74,11 +77,11 @@ struct Live {
 }
 
 impl Live {
-    fn new(rpc: Rpc) -> Self {
+    fn new(rpc: Rpc, kinds: &Arc<HashMap<String, ToolKind>>) -> Self {
         let desk: Arc<Desk> = Arc::default();
         Self {
             rpc,
-            transcript: Transcript::new(Arc::clone(&desk)),
+            transcript: Transcript::new(Arc::clone(&desk), Arc::clone(kinds)),
             desk,
             session: String::new(),
             agent: String::new(),
@@ -120,12 +123,13 @@ impl Acp {
             return Err(AcpError(format!("`{}` is not the name of a model", clean(model))));
         }
         mcp_server::check(&options.mcp_servers, "").map_err(AcpError)?;
+        let kinds = Arc::new(kinds(profile, &options)?);
         let name = options.name.clone().unwrap_or_else(|| match profile.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),
             known => known.to_owned(),
         });
         let model = options.model.clone();
-        Ok(Self { name, argv, model, options, profile, dialect, clock })
+        Ok(Self { name, argv, model, options, profile, dialect, kinds, clock })
     }
 
     fn serves(&self) -> Serves {
@@ -140,7 +144,9 @@ impl Acp {
         let pointing = self.options.point_at.as_ref();
         let mut texts: Vec<&str> = self.argv.iter().map(String::as_str).collect();
         texts.extend(self.profile.env.iter().map(|(_, text)| *text));
+        texts.extend(self.profile.home_files.iter().map(|(_, text)| *text));
         texts.extend(self.options.env.values().chain(self.options.home_files.values()).map(String::as_str));
+        texts.extend(self.options.session_meta.as_deref().or(self.profile.session_meta));
         if !own_login {
             match pointing {
                 Some(own) => texts.extend(own.values().map(String::as_str)),
@@ -165,7 +171,11 @@ impl Acp {
         let end = match waited {
             Waited::Answer(answer) => {
                 self.count(live, visit, &answer).await?;
-                ended(&answer, &text)
+                match ended(&answer, &text) {
+                    // Some take a refusal for the end of the turn; nobody else ended it.
+                    End::Cancelled if !visit.cancel.is_cancelled() && visit.ended_at_a_refusal() => End::Done,
+                    end => end,
+                }
             }
             Waited::Error(err) => failed(&self.name, err),
             Waited::Gone(end) => end,
@@ -177,7 +187,8 @@ impl Acp {
     /// Notes what the agent says the turn took.
     async fn count(&self, live: &mut Live, visit: &Visit<'_>, answer: &Value) -> Result<(), RuntimeError> {
         let mut usage = usage::of_turn(answer).unwrap_or_default();
-        if turn_usage(&live.agent) == TurnUsage::LastCall {
+        let means = self.options.turn_usage.unwrap_or_else(|| self.profile.turn_usage(&live.agent));
+        if means == TurnUsage::LastCall {
             if visit.model != ModelAccess::Own {
                 // Compared with what went through us it would only be wrong.
                 usage = windlass_core::budget::Usage::default();
@@ -236,8 +247,8 @@ impl Adapter for Acp {
 
     fn features(&self) -> Features {
         let known = [
-            (Feature::ToolApproval, self.profile.asks),
-            (Feature::ReportsCost, self.profile.reports_cost),
+            (Feature::ToolApproval, self.options.asks.unwrap_or(self.profile.asks)),
+            (Feature::ReportsCost, self.options.reports_cost.unwrap_or(self.profile.reports_cost)),
             (Feature::Resume, true),
             (Feature::Cancel, true),
             (Feature::ModelChoice, true),
@@ -266,6 +277,19 @@ impl Adapter for Acp {
             Ok(answer)
         })
     }
+}
+
+/// What the tools of an agent do by its profile, and by what a person says of them.
+fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, AcpError> {
+    let known = profile.kinds.iter().map(|(tool, kind)| (*tool, *kind));
+    let said = options.kinds.iter().map(|(tool, kind)| (tool.as_str(), kind.as_str()));
+    let read = |(tool, kind): (&str, &str)| match serde_json::from_value(Value::from(kind)) {
+        Ok(kind) if kind != ToolKind::Other => Ok((tool.to_owned(), kind)),
+        _ => Err(AcpError(format!(
+            "`kinds.{tool}` is `{kind}`; there is read, edit, delete, move, search, execute, think and fetch"
+        ))),
+    };
+    known.chain(said).map(read).collect()
 }
 
 /// Why a turn ended, as the agent says.

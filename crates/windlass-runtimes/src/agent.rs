@@ -220,6 +220,11 @@ impl ForeignRuntime {
                     return Ok(Stop::Failed { reason: FailReason::Runtime, detail });
                 }
                 End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
+                End::Done if self.declined() => {
+                    let said = end_of(&answer.text);
+                    let detail = if said.is_empty() { "the agent's model declined" } else { said }.to_owned();
+                    return Ok(Stop::Refused { category: RefusalCategory::Safety, detail });
+                }
                 End::Done => {}
             }
             if let Some(limit) = self.reported_limit(job) {
@@ -280,6 +285,11 @@ impl ForeignRuntime {
         };
         (wanted.check)(&value)?;
         Ok(Some(value))
+    }
+
+    /// Whether its model declined, as far as we see it.
+    fn declined(&self) -> bool {
+        matches!(&self.metering, Metering::Wire(endpoint) if endpoint.declined())
     }
 
     /// Books what the agent says it spent, where nobody else counts.

@@ -36,17 +36,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     pub async fn next(&mut self) -> std::io::Result<Option<Value>> {
         loop {
             let Some(line) = self.line().await? else { return Ok(None) };
+            let line = line.trim_ascii();
             if line.is_empty() {
                 continue;
             }
-            match serde_json::from_slice(&line) {
+            match serde_json::from_slice(line) {
                 Ok(value) => return Ok(Some(value)),
                 Err(_) => self.not_json += 1,
             }
         }
     }
 
-    /// The next line without its end, and without white space around it; `None` at the end.
+    /// The next line without its end; `None` at the end.
     pub async fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(at) = self.buffer[self.seen..].iter().position(|byte| *byte == b'\n') {
@@ -61,7 +62,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                     self.too_long += 1;
                     continue;
                 }
-                return Ok(Some(self.buffer[start..end].trim_ascii().to_vec()));
+                return Ok(Some(self.buffer[start..end].to_vec()));
             }
             self.seen = self.buffer.len();
             if self.seen - self.start > MAX_LINE {
@@ -74,7 +75,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             (self.seen, self.start) = (self.seen - self.start, 0);
             self.buffer.reserve(PIECE);
             if self.from.read_buf(&mut self.buffer).await? == 0 {
-                let rest = std::mem::take(&mut self.buffer).trim_ascii().to_vec();
+                let rest = std::mem::take(&mut self.buffer);
                 (self.start, self.seen) = (0, 0);
                 let whole = !std::mem::take(&mut self.skipping) && !rest.is_empty();
                 return Ok(whole.then_some(rest));

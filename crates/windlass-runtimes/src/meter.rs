@@ -159,6 +159,10 @@ impl Endpoint for Meter {
         self.desk.failing()
     }
 
+    fn declined(&self) -> bool {
+        self.desk.declined()
+    }
+
     fn take_usage(&self) -> Usage {
         self.desk.take_usage()
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use windlass_core::clock::Clock;
 use windlass_core::enclosure::{Inmate, Life};
-use windlass_core::workspace::ProcessEnd;
+use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use crate::lines::{Lines, Tail};
 
@@ -23,6 +23,8 @@ const SHOWN: usize = 1_500;
 pub struct Peer {
     stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     waiting: Vec<u8>,
+    /// Nothing is said behind what waits.
+    last: bool,
     lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
     stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     tail: Tail,
@@ -37,6 +39,7 @@ impl Peer {
         Self {
             stdin: Some(stdin),
             waiting: Vec::new(),
+            last: false,
             lines: Lines::new(stdout),
             stderr: Some(stderr),
             tail: Tail::default(),
@@ -71,6 +74,55 @@ impl Peer {
                 () = complain(stderr, tail) => {}
             }
         }
+    }
+
+    /// Says these words and then the end of the input, as soon as the program reads.
+    pub fn say_last(&mut self, text: &str) {
+        self.waiting.extend_from_slice(text.as_bytes());
+        self.last = true;
+    }
+
+    /// The next line as it is, whatever it is; `None` at the end. May be dropped while it waits: nothing is lost.
+    pub async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if self.last && self.waiting.is_empty() {
+                self.hang_up();
+            }
+            let Self { stdin, waiting, lines, stderr, tail, .. } = self;
+            tokio::select! {
+                biased;
+                wrote = write_some(stdin, waiting) => if wrote.is_err() {
+                    self.hang_up();
+                },
+                line = lines.line() => return line,
+                () = complain(stderr, tail) => {}
+            }
+        }
+    }
+
+    /// Waits for the end of a program that said its last line, and of everything that it started, however long that
+    /// takes; a program may close its output before it is done.
+    pub async fn exited(&mut self) -> Result<ProcessEnd, ProcessError> {
+        self.hang_up();
+        let Self { stderr, tail, life, .. } = self;
+        let mut over = life.wait();
+        let end = loop {
+            tokio::select! {
+                biased;
+                end = &mut over => break end,
+                () = complain(stderr, tail) => {}
+            }
+        };
+        // Nobody is left to write; what is in the pipe is often why it ended.
+        while stderr.is_some() {
+            complain(stderr, tail).await;
+        }
+        end
+    }
+
+    /// Asks the program and everything it started to end.
+    pub fn terminate(&self) {
+        self.life.terminate();
     }
 
     /// Bytes that wait for the program to read them.

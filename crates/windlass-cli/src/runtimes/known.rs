@@ -7,6 +7,7 @@ use windlass_runtimes::sidecar::Sdk;
 use super::install::Install;
 
 /// A runtime by its name.
+#[derive(Debug)]
 pub(crate) struct Known {
     /// What people type.
     pub(crate) name: &'static str,
@@ -30,6 +31,13 @@ pub(crate) struct Known {
     pub(crate) about: &'static str,
 }
 
+impl Known {
+    /// Whether the loop is ours.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Native | Kind::Completion | Kind::Patch)
+    }
+}
+
 /// How a runtime is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -39,8 +47,11 @@ pub(crate) enum Kind {
     ClaudeCode,
     Codex,
     Acp,
+    Aider,
+    Cli,
     /// An SDK of Python in a sidecar of ours.
     Sidecar(Sdk),
+    OpenHands,
 }
 
 /// What an agent needs to sign in by itself.
@@ -76,6 +87,9 @@ const OURS: Known = Known {
     login: NO_LOGIN,
     about: "the built-in agent",
 };
+
+/// What is the same for most agents that speak ACP.
+const AN_ACP: Known = Known { kind: Kind::Acp, needs_model: true, ..OURS };
 
 /// All runtimes that have a name.
 pub(crate) const RUNTIMES: &[Known] = &[
@@ -132,6 +146,105 @@ pub(crate) const RUNTIMES: &[Known] = &[
         about: "opencode, by ACP",
     },
     Known {
+        name: "gemini-cli",
+        program: Some("gemini"),
+        speaks: &[Protocol::Gemini],
+        vendors: &["gemini"],
+        install: Install::Npm {
+            package: "@google/gemini-cli",
+            version: "0.61.0",
+            program: ".bin/gemini",
+            node: Some(20),
+        },
+        login: Login {
+            file: Some(".gemini/oauth_creds.json"),
+            hosts: &["cloudcode-pa.googleapis.com", "oauth2.googleapis.com", "www.googleapis.com"],
+        },
+        about: "Gemini CLI, by ACP",
+        ..AN_ACP
+    },
+    Known {
+        name: "qwen-code",
+        program: Some("qwen"),
+        speaks: &[Protocol::OpenAiChat],
+        vendors: &["openai-chat", "openrouter"],
+        install: Install::Npm {
+            package: "@qwen-code/qwen-code",
+            version: "0.24.4",
+            program: ".bin/qwen",
+            node: Some(22),
+        },
+        about: "Qwen Code, by ACP",
+        ..AN_ACP
+    },
+    Known {
+        name: "goose",
+        program: Some("goose"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        install: Install::Npm {
+            package: "@aaif/goose-binary-{platform}",
+            version: "1.52.0",
+            program: "@aaif/goose-binary-{platform}/bin/goose",
+            node: None,
+        },
+        about: "goose, by ACP",
+        ..AN_ACP
+    },
+    Known {
+        name: "claude-agent-acp",
+        program: Some("claude-agent-acp"),
+        speaks: ANTHROPIC,
+        vendors: &["anthropic"],
+        reads: &["CLAUDE.md"],
+        install: Install::Npm {
+            package: "@agentclientprotocol/claude-agent-acp",
+            version: "0.99.0",
+            program: ".bin/claude-agent-acp",
+            node: Some(22),
+        },
+        login: Login {
+            file: Some(".claude/.credentials.json"),
+            hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
+        },
+        about: "Claude Code, by its ACP adapter",
+        ..AN_ACP
+    },
+    Known {
+        name: "codex-acp",
+        program: Some("codex-acp"),
+        speaks: &[Protocol::OpenAiResponses],
+        vendors: &["openai"],
+        reads: &["AGENTS.md"],
+        install: Install::Npm {
+            package: "@agentclientprotocol/codex-acp",
+            version: "2.6.0",
+            program: ".bin/codex-acp",
+            node: Some(22),
+        },
+        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
+        about: "Codex, by its ACP adapter",
+        ..AN_ACP
+    },
+    Known {
+        name: "aider",
+        kind: Kind::Aider,
+        program: Some("aider"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["aider-chat==0.86.2"],
+            version: "0.86.2",
+            pins: include_str!("pins/aider.txt"),
+            python: (10, 12),
+            program: "bin/aider",
+        },
+        login: NO_LOGIN,
+        about: "Aider, one prompt at a time",
+    },
+    Known {
         name: "openai-agents",
         kind: Kind::Sidecar(Sdk::OpenAiAgents),
         program: Some("openai-agents"),
@@ -167,6 +280,24 @@ pub(crate) const RUNTIMES: &[Known] = &[
         login: NO_LOGIN,
         about: "Google's Agent Development Kit, in a sidecar with our tools",
     },
+    Known {
+        name: "openhands",
+        kind: Kind::OpenHands,
+        program: Some("agent-server"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["openhands-agent-server==1.58.0", "openhands-sdk==1.58.0", "openhands-tools==1.58.0"],
+            version: "1.58.0",
+            pins: include_str!("pins/openhands.txt"),
+            python: (12, 13),
+            program: "bin/agent-server",
+        },
+        login: NO_LOGIN,
+        about: "OpenHands, by its agent server",
+    },
 ];
 
 /// Any agent that speaks ACP, by its command.
@@ -182,3 +313,7 @@ pub(crate) const ANY_ACP: Known = Known {
     login: NO_LOGIN,
     about: "any agent that speaks ACP, as acp:COMMAND",
 };
+
+/// Any program that does one prompt and ends, by the settings.
+pub(crate) const ANY_CLI: Known =
+    Known { name: "cli", kind: Kind::Cli, about: "a program that does one prompt and ends", ..ANY_ACP };

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use windlass_host::config::{Value, nearest};
 use windlass_runtimes::sidecar::Sdk;
 
-use super::{ANY_ACP, Kind, Known, RUNTIMES};
+use super::{ANY_ACP, Kind, Known, RUNTIMES, own};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -40,6 +40,8 @@ impl Given {
         let mut text = |key: &str| options.remove(key).and_then(|value| value.as_str().map(str::to_owned));
         let (command, auth, metering, login_file) =
             (text("command"), text("auth"), text("metering"), text("login_file"));
+        // Who it is was read already, and whoever makes the gate reads the mode.
+        ["kind", "about", "approval"].iter().for_each(|key| drop(options.remove(*key)));
         Self { command, auth, metering, login_file, options }
     }
 }
@@ -74,7 +76,10 @@ fn put(all: &mut Map<String, Json>, path: &str, value: Json) {
 /// Refuses settings of runtimes that have none, or that nobody knows.
 pub(super) fn check_names(settings: &Settings) -> Result<(), Failure> {
     let with_options = || RUNTIMES.iter().chain([&ANY_ACP]).filter(|known| known.kind != Kind::Native);
-    let known: Vec<&str> = with_options().filter(|known| !known.speaks.is_empty()).map(|known| known.name).collect();
+    let own = own::all(settings)?;
+    let mut known: Vec<&str> =
+        with_options().filter(|known| !known.speaks.is_empty()).map(|known| known.name).collect();
+    known.extend(own.iter().map(|own| own.name.as_str()));
     for (key, setting) in settings.layers.iter() {
         let Some(name) = key.strip_prefix("runtimes.").and_then(|rest| rest.split('.').next()) else { continue };
         if known.contains(&name.trim_matches('"')) {
@@ -83,7 +88,10 @@ pub(super) fn check_names(settings: &Settings) -> Result<(), Failure> {
         let failure = Failure::usage(format!("{}: there is no runtime `{name}` that has options", setting.origin));
         return Err(match nearest(name, known.iter().copied()) {
             Some(near) => failure.hint(format!("did you mean `runtimes.{near}`?")),
-            None => failure.hint(format!("runtimes with options: {}", known.join(", "))),
+            None => failure.hint(format!(
+                "runtimes with options: {}; an agent of your own has `kind = \"acp\"` or `kind = \"cli\"`",
+                known.join(", ")
+            )),
         });
     }
     Ok(())
@@ -96,12 +104,14 @@ pub(super) fn tell_thinking(
     settings: &Settings,
     options: &mut Map<String, Json>,
 ) -> Result<(), Failure> {
-    if let Some(tokens) = settings.layers.integer("thinking_tokens").filter(|_| known.kind == Kind::ClaudeCode) {
+    if let Some(tokens) =
+        settings.layers.integer("thinking_tokens").filter(|_| matches!(known.kind, Kind::ClaudeCode | Kind::Aider))
+    {
         options.entry("thinking_tokens").or_insert_with(|| Json::from(tokens));
     }
     let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
     match known.kind {
-        Kind::ClaudeCode | Kind::Codex | Kind::Sidecar(Sdk::OpenAiAgents) => {
+        Kind::ClaudeCode | Kind::Codex | Kind::Aider | Kind::OpenHands | Kind::Sidecar(Sdk::OpenAiAgents) => {
             options.entry("effort").or_insert_with(|| Json::from(effort));
             Ok(())
         }
@@ -127,7 +137,7 @@ pub(super) fn tell_sampling(known: &Known, settings: &Settings, options: &mut Ma
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
     use std::sync::Arc;
 
     use windlass_core::clock::Clock;
@@ -135,6 +145,7 @@ mod tests {
     use windlass_host::config::Kind as ValueKind;
 
     use super::*;
+    use crate::runtimes::known::ANY_CLI;
     use crate::runtimes::{ForeignPlan, MeteringPlan, Program};
     use crate::settings::KEYS;
 
@@ -144,7 +155,13 @@ mod tests {
             ValueKind::Integer => Value::Integer(3),
             ValueKind::Boolean => Value::Boolean(true),
             ValueKind::Texts => {
-                Value::Texts(vec![if path == "setting_sources" { "project" } else { "word" }.to_owned()])
+                let word = match path {
+                    "setting_sources" => "project",
+                    "tools" => "terminal",
+                    "resume_args" => "{session}",
+                    _ => "word",
+                };
+                Value::Texts(vec![word.to_owned()])
             }
             ValueKind::Choice(words) => Value::Text(words[0].to_owned()),
             _ if path == "agents" => Value::Text(
@@ -155,15 +172,28 @@ mod tests {
         }
     }
 
-    fn takes(known: &'static Known, path: &str, value: &Value) -> Result<(), String> {
+    /// What else has to be set, so that a value makes sense.
+    fn beside(path: &str) -> &'static [(&'static str, &'static str)] {
+        match path {
+            "fields.text" => &[("output", "jsonl")],
+            "resume_args" => &[("output", "jsonl"), ("fields.text", "text"), ("fields.session", "session")],
+            _ => &[],
+        }
+    }
+
+    fn takes(known: &'static Known, file: &Path, path: &str, value: &Value) -> Result<(), String> {
         let mut all = Map::new();
         put(&mut all, path, json(path, value).unwrap());
+        for (path, text) in beside(path) {
+            put(&mut all, path, Json::from(*text));
+        }
         let plan = ForeignPlan {
             known,
             name: known.name.to_owned(),
-            program: Program { file: PathBuf::from("/bin/agent"), ..Program::default() },
+            settings: known.name.to_owned(),
+            program: Program { file: file.to_owned(), ..Program::default() },
             words: Vec::new(),
-            model: None,
+            model: Some("m".to_owned()),
             upstream: None,
             metering: MeteringPlan::Wire,
             login_file: None,
@@ -177,33 +207,40 @@ mod tests {
     #[test]
     fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
         let agents: Vec<&'static Known> =
-            RUNTIMES.iter().filter(|known| known.program.is_some()).chain([&ANY_ACP]).collect();
+            RUNTIMES.iter().filter(|known| known.program.is_some()).chain([&ANY_ACP, &ANY_CLI]).collect();
         let of_runtimes: Vec<_> = KEYS.iter().filter(|key| key.name.starts_with("runtimes.*.")).collect();
         assert!(of_runtimes.len() > 20);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent");
+        std::fs::write(&file, "#!/usr/bin/python3\n").unwrap();
         for key in of_runtimes {
-            let path = key.name.trim_start_matches("runtimes.*.").replace(".*", ".NAME");
+            let name = if key.name.contains(".fields.") { ".text" } else { ".NAME" };
+            let path = key.name.trim_start_matches("runtimes.*.").replace(".*", name);
             let value = sample(&path, key.kind);
-            let field = path.split('.').next().unwrap();
+            let given = [path.as_str()].into_iter().chain(beside(&path).iter().map(|(path, _)| *path));
+            let fields: Vec<&str> = given.map(|path| path.split('.').next().unwrap()).collect();
             let mut honoured = Vec::new();
             for known in &agents {
-                match takes(known, &path, &value) {
+                match takes(known, &file, &path, &value) {
                     Ok(()) => honoured.push(known.name),
-                    Err(why) => assert!(why.contains(&format!("unknown field `{field}`")), "{}: {why}", known.name),
+                    Err(why) => {
+                        let unknown = fields.iter().any(|field| why.contains(&format!("unknown field `{field}`")));
+                        assert!(unknown, "{}: {why}", known.name);
+                    }
                 }
             }
             // The words of a key say whose it is; without such words it is everybody's.
-            let says = match key.doc.split_once(": ").map(|(whose, _)| whose) {
-                Some("claude-code") => vec!["claude-code"],
-                Some("codex") => vec!["codex"],
-                Some("claude-code, codex") => vec!["claude-code", "codex"],
-                Some("claude-code, codex, openai-agents") => vec!["claude-code", "codex", "openai-agents"],
-                Some("claude-code, SDKs") => vec!["claude-code", "openai-agents", "google-adk"],
-                Some("claude-code, codex, ACP") => vec!["claude-code", "codex", "opencode", "acp"],
-                Some("ACP") => vec!["opencode", "acp"],
-                Some("SDKs") => vec!["openai-agents", "google-adk"],
-                Some("openai-agents") => vec!["openai-agents"],
-                _ => vec!["claude-code", "codex", "opencode", "openai-agents", "google-adk", "acp"],
+            let whose = key.doc.split_once(": ").map(|(whose, _)| whose.split(", ").collect::<Vec<_>>());
+            let words = |known: &Known| match known.kind {
+                Kind::Acp => [known.name, "ACP"],
+                Kind::Sidecar(_) => [known.name, "SDKs"],
+                _ => [known.name; 2],
             };
+            let all: Vec<&str> = agents.iter().flat_map(|known| words(known)).collect();
+            let whose = whose.filter(|whose| whose.iter().all(|one| all.contains(one)));
+            let meant =
+                |known: &Known| whose.as_ref().is_none_or(|whose| words(known).iter().any(|w| whose.contains(w)));
+            let says: Vec<&str> = agents.iter().filter(|known| meant(known)).map(|known| known.name).collect();
             assert_eq!(honoured, says, "{}", key.name);
         }
     }

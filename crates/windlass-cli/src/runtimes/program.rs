@@ -22,6 +22,16 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// The Python that runs it: that of its environment, else the one its first line names.
+    pub(crate) fn python(&self) -> Option<PathBuf> {
+        if let Some(environment) = environment_of(&self.file) {
+            return Some(environment.join("bin/python"));
+        }
+        let named = interpreter(&self.file)?;
+        let python = named.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
+        python.then_some(named)
+    }
+
     fn show(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
         for path in paths {
             if !self.shows.contains(&path) {
@@ -261,6 +271,10 @@ mod tests {
         machine.check(machine.at("env/bin/python").to_str().unwrap(), &[], ("env/bin/python", base, &[]));
         let all: &[&str] = &["py/3.12/bin", "py/3.12/lib", "env", "env/bin"];
         machine.check("agent", &["home/.local/bin"], ("env/bin/agent", all, &[]));
+        let python = |file: PathBuf| Program { file, ..Program::default() }.python();
+        assert_eq!(python(machine.at("env/bin/agent")), Some(machine.at("env/bin/python")));
+        assert_eq!(python(machine.file("one", "#!/usr/bin/python3\n")), Some(PathBuf::from("/usr/bin/python3")));
+        assert_eq!(python(machine.file("two", "#!/bin/sh\n")), None);
     }
 
     #[test]

@@ -13,7 +13,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtime",
         kind: Kind::Text,
-        doc: "Who works: native, patch, completion, claude-code, codex, opencode, or acp:COMMAND.",
+        doc: "Who works: a name of `windlass runtimes`, acp:COMMAND, or auto; native without it.",
+    },
+    Key {
+        name: "runtime_order",
+        kind: Kind::Texts,
+        doc: "Runtimes that `auto` may choose, the best first; native, the tested ones and the rest without it.",
     },
     Key {
         name: "runtime_fallback",
@@ -139,7 +144,17 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Text,
         doc: "The program of a foreign agent, by its name or its path.",
     },
-    Key { name: "runtimes.*.args", kind: Kind::Texts, doc: "claude-code, codex, ACP: further words for it." },
+    Key {
+        name: "runtimes.*.kind",
+        kind: Kind::Choice(&["acp", "cli"]),
+        doc: "An agent of your own: one that speaks ACP, or a program that does one prompt and ends.",
+    },
+    Key { name: "runtimes.*.about", kind: Kind::Text, doc: "What an agent of your own is, in a few words." },
+    Key {
+        name: "runtimes.*.args",
+        kind: Kind::Texts,
+        doc: "claude-code, codex, ACP, aider, cli: further words for it.",
+    },
     Key { name: "runtimes.*.env.*", kind: Kind::Text, doc: "A variable for it." },
     Key {
         name: "runtimes.*.auth",
@@ -157,17 +172,22 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "Its credential file, below your home: all that it gets of it with its own login.",
     },
     Key {
+        name: "runtimes.*.approval",
+        kind: MODES,
+        doc: "How freely its calls run, in the place of `approval`; a flag or a profile counts over it.",
+    },
+    Key {
         name: "runtimes.*.mcp_servers",
         kind: Kind::Text,
-        doc: "claude-code, codex, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where \
-              it runs.",
+        doc: "claude-code, codex, openhands, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run \
+              where it runs.",
     },
     Key {
         name: "runtimes.*.effort",
         kind: Kind::Text,
-        doc: "claude-code, codex, openai-agents: how hard the model thinks.",
+        doc: "claude-code, codex, aider, openhands, openai-agents: how hard the model thinks.",
     },
-    Key { name: "runtimes.*.thinking_tokens", kind: Kind::Integer, doc: "claude-code: tokens to think with." },
+    Key { name: "runtimes.*.thinking_tokens", kind: Kind::Integer, doc: "claude-code, aider: tokens to think with." },
     Key { name: "runtimes.*.fallback_models", kind: Kind::Texts, doc: "claude-code: models when one is overloaded." },
     Key { name: "runtimes.*.allowed_tools", kind: Kind::Texts, doc: "claude-code: the only tools it is offered." },
     Key { name: "runtimes.*.disallowed_tools", kind: Kind::Texts, doc: "claude-code: tools it does not get." },
@@ -203,6 +223,12 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "codex: words for the model beside its own instructions.",
     },
     Key { name: "runtimes.*.config.*", kind: Kind::Text, doc: "codex: a value of its own configuration." },
+    Key { name: "runtimes.*.tools", kind: Kind::Texts, doc: "openhands: the tools it gets, by its own names." },
+    Key {
+        name: "runtimes.*.max_iterations",
+        kind: Kind::Integer,
+        doc: "openhands: steps with calls in them that it may take on one prompt.",
+    },
     Key { name: "runtimes.*.mode", kind: Kind::Text, doc: "ACP: the mode to work in, by its id or name." },
     Key { name: "runtimes.*.config_options.*", kind: Kind::Text, doc: "ACP: a setting of the agent's own." },
     Key { name: "runtimes.*.auth_method", kind: Kind::Text, doc: "ACP: how it is to sign in, by the method's id." },
@@ -211,9 +237,45 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.point_at.*",
         kind: Kind::Text,
-        doc: "ACP: a variable that points it at its model endpoint, with {url} and {key}.",
+        doc: "ACP, cli: a variable that points it at its model endpoint, with {url} and {key}.",
     },
-    Key { name: "runtimes.*.home_files.*", kind: Kind::Text, doc: "ACP: a file in its home, with {url} and {key}." },
+    Key {
+        name: "runtimes.*.home_files.*",
+        kind: Kind::Text,
+        doc: "ACP, cli: a file in its home, with {url} and {key}.",
+    },
+    Key {
+        name: "runtimes.*.output",
+        kind: Kind::Choice(&["text", "jsonl"]),
+        doc: "cli: what it prints: its answer in words, or JSON lines.",
+    },
+    Key {
+        name: "runtimes.*.fields.*",
+        kind: Kind::Text,
+        doc: "cli: where something stands in its lines, as `part.text` or `type=text:part.text` (docs/runtimes.md).",
+    },
+    Key {
+        name: "runtimes.*.resume_args",
+        kind: Kind::Texts,
+        doc: "cli: further words to go on with an earlier conversation, with {session}.",
+    },
+    Key {
+        name: "runtimes.*.edit_format",
+        kind: Kind::Text,
+        doc: "aider: how the model writes edits: diff, whole, udiff, architect …",
+    },
+    Key {
+        name: "runtimes.*.map_tokens",
+        kind: Kind::Integer,
+        doc: "aider: tokens of the map of the repository that the model sees; 0 is none.",
+    },
+    Key { name: "runtimes.*.files", kind: Kind::Texts, doc: "aider: files that are always in the chat." },
+    Key { name: "runtimes.*.read_files", kind: Kind::Texts, doc: "aider: files that the model only sees." },
+    Key {
+        name: "runtimes.*.test_command",
+        kind: Kind::Text,
+        doc: "aider: a command that it runs after its edits, and whose failures it goes on with.",
+    },
     Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
     Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },
     Key { name: "tools.*.command", kind: Kind::Texts, doc: "The program of a tool of your own, and its arguments." },

@@ -22,6 +22,10 @@ use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::completion::Completion;
 use windlass_runtimes::meter::Meter;
+use windlass_runtimes::oneshot::OneShot;
+use windlass_runtimes::oneshot::aider::AiderOptions;
+use windlass_runtimes::oneshot::options::CliOptions;
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
 use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
@@ -32,6 +36,10 @@ use crate::plan::ModelPlan;
 use crate::runtimes::{ForeignPlan, Kind, MeteringPlan, RuntimePlan};
 use crate::settings::Settings;
 use crate::tape::Asks;
+
+/// Why Aider is not started.
+const NO_PYTHON: &str = "it is started by its Python, and none was found for its program; install it with \
+                         `windlass runtimes install aider`, or set `command` to the `aider` of a Python environment";
 
 /// What runtimes are made from.
 pub(super) struct Making<'a> {
@@ -191,7 +199,7 @@ fn form(kind: Kind, mode: RunMode) -> Kind {
 /// An agent by its protocol, with the options of the settings.
 pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<dyn Adapter>, Failure> {
     let program = plan.program.file.display().to_string();
-    let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.known.name));
+    let wrong = |why: String| Failure::usage(format!("runtimes.{}: {why}", plan.settings));
     let mut given = plan.options.clone();
     if let Some(model) = &plan.model {
         given.entry("model").or_insert_with(|| Json::from(model.as_str()));
@@ -217,9 +225,27 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
             let options = CodexOptions { program, ..read(given).map_err(wrong)? };
             Box::new(Codex::new(options).map_err(wrong)?)
         }
+        Kind::Aider => {
+            let python = plan.program.python().ok_or_else(|| wrong(NO_PYTHON.to_owned()))?.display().to_string();
+            let options = AiderOptions { python, ..read(given).map_err(wrong)? };
+            let program = options.program(dialect(plan)).map_err(wrong)?;
+            Box::new(OneShot::new(program).map_err(wrong)?)
+        }
+        Kind::Cli => {
+            let mut options: CliOptions = read(given).map_err(wrong)?;
+            options.name = Some(plan.name.clone());
+            options.command = vec![program];
+            Box::new(options.program().and_then(OneShot::new).map_err(wrong)?)
+        }
         Kind::Sidecar(sdk) => {
             let options = SidecarOptions { program, ..read(given).map_err(wrong)? };
             Box::new(Sidecar::new(sdk, sidecar_wire(plan), options).map_err(wrong)?)
+        }
+        Kind::OpenHands => {
+            // Where a program is nobody's script, it is taken for the Python itself.
+            let python = plan.program.python().map_or(program, |python| python.display().to_string());
+            let options = OpenHandsOptions { python, ..read(given).map_err(wrong)? };
+            Box::new(OpenHands::new(options, dialect(plan)).map_err(wrong)?)
         }
         Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));

@@ -1,6 +1,7 @@
 //! One call of the agent as it tells it, piece by piece, and what of ours it amounts to. Kind, title, paths and input are
 //! the agent's own words: whatever in them would be worse than the kind it names is judged, too.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use agent_client_protocol::v1::schema::{
@@ -58,6 +59,8 @@ pub(super) struct Told {
     pub announced: bool,
     /// Whether we were asked about it.
     pub asked: bool,
+    /// Whether it was decided.
+    pub judged: bool,
     /// Whether the log says that it runs.
     pub begun: bool,
     /// It works in a terminal of ours.
@@ -82,13 +85,19 @@ impl Told {
             output: None,
             announced: false,
             asked: false,
+            judged: false,
             begun: false,
             terminal: None,
         }
     }
 
-    /// Takes in what the agent says of it now.
-    pub(super) fn take(&mut self, update: ToolCallUpdate) {
+    /// The same under another id, of which the log knows nothing yet.
+    pub(super) fn again(self, id: CallId) -> Self {
+        Self { id, announced: false, asked: false, judged: false, begun: false, ..self }
+    }
+
+    /// Takes in what the agent says of it now. Where that is not what it does, the names of tools may tell.
+    pub(super) fn take(&mut self, update: ToolCallUpdate, kinds: &HashMap<String, ToolKind>) {
         let ToolCallUpdate { fields, meta, .. } = update;
         let ToolCallUpdateFields { kind, status, title, name, content, locations, raw_input, raw_output, .. } = fields;
         if let Some(name) = name.or_else(|| meta.as_ref().and_then(name_in)) {
@@ -104,6 +113,9 @@ impl Told {
         }
         if let Some(kind) = kind {
             self.kind = kind;
+        }
+        if let (ToolKind::Other, Some(kind)) = (self.kind, self.name.as_ref().and_then(|name| kinds.get(name))) {
+            self.kind = *kind;
         }
         if let Some(status) = status {
             self.status = status;

@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 use windlass_core::enclosure::Launch;
 use windlass_core::runtime::RuntimeError;
 
-use super::options::{Setting, Values};
+use super::options::Setting;
 use super::talk::{Phase, Talk, Waited};
 use super::words::{clean, clip};
 use super::{Acp, Live};
 use crate::agent::{End, ModelAccess, Visit};
+use crate::filling::Values;
 use crate::mcp_server::Reached;
 use crate::rpc::Rpc;
 
@@ -60,7 +61,7 @@ async fn opened<'a>(acp: &'a Acp, visit: &'a Visit<'a>) -> Result<Live, Failed> 
         Ok(inmate) => inmate,
         Err(err) => return broken(format!("{} could not be started: {}", acp.name, err.0)),
     };
-    let mut live = Live::new(Rpc::new(inmate));
+    let mut live = Live::new(Rpc::new(inmate), &acp.kinds);
     let mut talk = Talk::new(&mut live, visit, acp.clock.as_ref(), &acp.name, acp.serves());
     let hello: InitializeResponse = step(acp, &mut talk, "initialize", &greeting(acp)).await?;
     if hello.protocol_version != ProtocolVersion::V1 {
@@ -81,14 +82,22 @@ async fn opened<'a>(acp: &'a Acp, visit: &'a Visit<'a>) -> Result<Live, Failed> 
 
 /// What to start, and how it is pointed at its model.
 fn launch(acp: &Acp, visit: &Visit<'_>) -> Result<Launch, Failed> {
-    let options = &acp.options;
+    with_values(acp, visit, |values| launch_with(acp, visit, values))
+}
+
+/// What the words in braces stand for in this try.
+fn with_values<T>(acp: &Acp, visit: &Visit<'_>, use_them: impl FnOnce(&Values<'_>) -> T) -> T {
     let (url, key) = match &visit.model {
         ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
         ModelAccess::Own => (None, None),
     };
     let (home, workspace) = (visit.place.home().to_string_lossy(), visit.job.files.root().to_string_lossy());
     let words = acp.profile.words_for(acp.dialect);
-    let values = Values { url, key, model: acp.model.as_deref(), home: &home, workspace: &workspace, words };
+    use_them(&Values { url, key, model: acp.model.as_deref(), home: &home, workspace: &workspace, words })
+}
+
+fn launch_with(acp: &Acp, visit: &Visit<'_>, values: &Values<'_>) -> Result<Launch, Failed> {
+    let options = &acp.options;
     // Left out without a word is only what belongs to a model endpoint that this run does not have.
     let filled = |what: &str, text: &str| match values.fill(text) {
         Some(text) => Ok(Some(text)),
@@ -112,7 +121,7 @@ fn launch(acp: &Acp, visit: &Visit<'_>) -> Result<Launch, Failed> {
         Some(own) => own.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect(),
         None => acp.profile.point_at.to_vec(),
     };
-    let pointing = pointing.into_iter().filter(|_| url.is_some());
+    let pointing = pointing.into_iter().filter(|_| values.url.is_some());
     let own = options.env.iter().map(|(name, text)| (name.as_str(), text.as_str()));
     for (name, text) in profile.chain(pointing).chain(own) {
         if let Some(text) = filled(name, text)? {
@@ -120,12 +129,15 @@ fn launch(acp: &Acp, visit: &Visit<'_>) -> Result<Launch, Failed> {
             env.push((name.to_owned(), text));
         }
     }
-    for path in acp.profile.steered_by {
+    let steered_by = acp.profile.steered_by.iter().copied().chain(options.steered_by.iter().map(String::as_str));
+    for path in steered_by {
         if let Err(err) = visit.place.clear(path) {
             return broken(format!("what was left in the home of {} could not be removed: {err}", acp.name));
         }
     }
-    for (path, text) in &options.home_files {
+    let files = acp.profile.home_files.iter().map(|(path, text)| (*path, *text));
+    let own = options.home_files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+    for (path, text) in files.chain(own) {
         if let Some(text) = filled(path, text)?
             && let Err(err) = visit.place.put(path, text.as_bytes())
         {
@@ -224,6 +236,18 @@ fn servers(acp: &Acp, hello: &InitializeResponse) -> Result<Vec<wire::McpServer>
     Ok(servers)
 }
 
+/// What the agent is told beside the protocol as a session begins.
+fn session_meta(acp: &Acp, visit: &Visit<'_>) -> Result<Option<wire::Meta>, Failed> {
+    let Some(text) = acp.options.session_meta.as_deref().or(acp.profile.session_meta) else { return Ok(None) };
+    with_values(acp, visit, |values| match values.fill(text) {
+        Some(text) => match serde_json::from_str(&text) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(err) => broken(format!("`session_meta` of {} is no JSON object: {err}", acp.name)),
+        },
+        None => broken(format!("`session_meta` of {} names what this run does not have", acp.name)),
+    })
+}
+
 /// Begins a conversation, or goes on with the one that the log names. What the agent says of its modes and settings.
 async fn session(
     acp: &Acp,
@@ -233,14 +257,15 @@ async fn session(
     servers: Vec<wire::McpServer>,
 ) -> Result<Value, Failed> {
     let cwd = visit.job.files.root().to_path_buf();
+    let meta = session_meta(acp, visit)?;
     if let Some(id) = visit.resume.clone() {
         let can = &hello.agent_capabilities;
         talk.live.session.clone_from(&id);
         let waited = if can.session_capabilities.resume.is_some() {
-            let params = ResumeSessionRequest::new(id, cwd.clone()).mcp_servers(servers.clone());
+            let params = ResumeSessionRequest::new(id, cwd.clone()).mcp_servers(servers.clone()).meta(meta.clone());
             Some(talk.ask("session/resume", &params, Phase::Opening, Some(PATIENCE)).await?)
         } else if can.load_session {
-            let params = LoadSessionRequest::new(id, cwd.clone()).mcp_servers(servers.clone());
+            let params = LoadSessionRequest::new(id, cwd.clone()).mcp_servers(servers.clone()).meta(meta.clone());
             Some(talk.ask("session/load", &params, Phase::Opening, Some(PATIENCE)).await?)
         } else {
             None
@@ -255,7 +280,7 @@ async fn session(
         talk.live.forgot = true;
         talk.live.warnings.push(("not_resumed", format!("{} begins a new conversation: {why}", acp.name)));
     }
-    let params = NewSessionRequest::new(cwd).mcp_servers(servers);
+    let params = NewSessionRequest::new(cwd).mcp_servers(servers).meta(meta);
     let session: Value = match talk.ask("session/new", &params, Phase::Opening, Some(PATIENCE)).await? {
         Waited::Answer(session) => session,
         Waited::Gone(end) => return Err(Failed::End(end)),
@@ -370,7 +395,10 @@ fn choice(acp: &Acp, setting: &SessionConfigOption, wanted: &str) -> Result<Stri
 async fn legacy_model(acp: &Acp, talk: &mut Talk<'_, '_>, models: &Value, wanted: &str) -> Result<(), Failed> {
     let known = models["availableModels"].as_array().map(Vec::as_slice).unwrap_or_default();
     if known.is_empty() {
-        return broken(format!("{} does not let its model be chosen, so it cannot be `{wanted}`", acp.name));
+        // Who serves it is chosen all the same, and what it asks for is in the log.
+        let text = format!("{} does not let its model be chosen, and may use another than `{wanted}`", acp.name);
+        talk.live.warnings.push(("model_not_chosen", text));
+        return Ok(());
     }
     let known: Vec<(&str, &str)> = known
         .iter()

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::profiles::TurnUsage;
 use crate::mcp_server::McpServers;
 
 /// The options of one agent.
 ///
-/// In `args`, `env`, `point_at` and `home_files` these words in braces stand for values that are known when it is
+/// In `args`, `env`, `point_at`, `home_files` and `session_meta` these words in braces stand for values that are known when it is
 /// started: `{url}` and `{key}` (the model endpoint of the run), `{model}`, `{home}` (its home) and `{workspace}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -42,6 +43,18 @@ pub struct AcpOptions {
     /// Files to put into its home, by their path there. Those that name `{url}` or `{key}` are left out when the agent
     /// has a login of its own.
     pub home_files: BTreeMap<String, String>,
+    /// What a session is begun with beside the protocol, as a JSON object: the `_meta` of `session/new`.
+    pub session_meta: Option<String>,
+    /// Whether it asks before each call. Absent: as its profile has it; of one that nobody knows it is not believed.
+    pub asks: Option<bool>,
+    /// Whether it says what it cost. Absent: as its profile has it.
+    pub reports_cost: Option<bool>,
+    /// What its numbers at the end of a turn mean. Absent: as its profile has it.
+    pub turn_usage: Option<TurnUsage>,
+    /// What its tools do, by their names, where it says no more of them than `other`: a kind of the protocol.
+    pub kinds: BTreeMap<String, String>,
+    /// Files and folders of its home that steer it, and are gone before each start. Beside those of its profile.
+    pub steered_by: Vec<String>,
 }
 
 /// A value of one of the agent's own settings.
@@ -54,79 +67,10 @@ pub enum Setting {
     Choice(String),
 }
 
-/// Values that stand for words in braces.
-pub(super) struct Values<'a> {
-    pub url: Option<&'a str>,
-    pub key: Option<&'a str>,
-    pub model: Option<&'a str>,
-    pub home: &'a str,
-    pub workspace: &'a str,
-    /// Further ones, with their braces.
-    pub words: &'a [(&'static str, &'static str)],
-}
-
-impl Values<'_> {
-    /// The text with its values; `None` where one of them is not there in this run. In a text that is a JSON object they
-    /// are written as parts of JSON strings.
-    pub(super) fn fill(&self, text: &str) -> Option<String> {
-        let json = text.starts_with("{\"");
-        let known = [
-            ("{url}", self.url),
-            ("{key}", self.key),
-            ("{model}", self.model),
-            ("{home}", Some(self.home)),
-            ("{workspace}", Some(self.workspace)),
-        ];
-        let known = known.into_iter().chain(self.words.iter().map(|(word, value)| (*word, Some(*value))));
-        let mut filled = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find('{') {
-            filled.push_str(&rest[..at]);
-            rest = &rest[at..];
-            match known.clone().find(|(word, _)| rest.starts_with(word)) {
-                Some((word, value)) => {
-                    match serde_json::to_string(value?) {
-                        Ok(quoted) if json => filled.push_str(&quoted[1..quoted.len() - 1]),
-                        _ => filled.push_str(value?),
-                    }
-                    rest = &rest[word.len()..];
-                }
-                None => {
-                    filled.push('{');
-                    rest = &rest[1..];
-                }
-            }
-        }
-        filled.push_str(rest);
-        Some(filled)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(text: &str, filled: Option<&str>) {
-        let values = Values {
-            url: Some("http://127.0.0.1:9"),
-            key: None,
-            model: Some("m{url}"),
-            home: "/h",
-            workspace: "/w",
-            words: &[("{path}", "/v1")],
-        };
-        assert_eq!(values.fill(text).as_deref(), filled);
-    }
-
-    #[test]
-    fn words_in_braces_are_filled_once_and_what_is_missing_leaves_the_text_out() {
-        check("{url}{path}", Some("http://127.0.0.1:9/v1"));
-        check("{\"a\":{\"b\":\"{model}\"}}", Some("{\"a\":{\"b\":\"m{url}\"}}"));
-        check("{key}", None);
-        check("{home}:{workspace}:{other}:{", Some("/h:/w:{other}:{"));
-    }
 
     #[test]
     fn an_option_that_is_not_there_is_an_error() {

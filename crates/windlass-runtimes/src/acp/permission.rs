@@ -13,7 +13,11 @@ pub(super) struct Outcome {
 }
 
 /// Words in an answer that would change more than this call.
-const CHANGES_A_MODE: &[&str] = &["mode", "auto", "yolo", "bypass", "always", "session", "accept edits", "acceptedits"];
+const CHANGES_A_MODE: &[&str] =
+    &["mode", "auto", "yolo", "bypass", "review", "always", "session", "accept edits", "acceptedits"];
+
+/// Words in a no that would end the turn, where another no lets the agent go on.
+const ENDS_THE_TURN: &[&str] = &["cancel", "abort", "stop"];
 
 /// The answer for a call that may run, or may not.
 pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> Outcome {
@@ -21,9 +25,12 @@ pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> Outcome {
     let chosen = if admitted {
         let mut once = of(PermissionOptionKind::AllowOnce);
         let first = once.clone().next();
-        once.find(|option| !changes_a_mode(option)).or(first)
+        once.find(|option| !says(option, CHANGES_A_MODE)).or(first)
     } else {
-        of(PermissionOptionKind::RejectOnce).next().or_else(|| of(PermissionOptionKind::RejectAlways).next())
+        let mut once = of(PermissionOptionKind::RejectOnce);
+        let first = once.clone().next();
+        let goes_on = once.find(|option| !says(option, ENDS_THE_TURN)).or(first);
+        goes_on.or_else(|| of(PermissionOptionKind::RejectAlways).next())
     };
     match chosen {
         Some(option) => Outcome {
@@ -34,9 +41,9 @@ pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> Outcome {
     }
 }
 
-fn changes_a_mode(option: &PermissionOption) -> bool {
+fn says(option: &PermissionOption, words: &[&str]) -> bool {
     let texts = [option.option_id.0.to_lowercase(), option.name.to_lowercase()];
-    CHANGES_A_MODE.iter().any(|word| texts.iter().any(|text| text.contains(word)))
+    words.iter().any(|word| texts.iter().any(|text| text.contains(word)))
 }
 
 #[cfg(test)]
@@ -73,6 +80,10 @@ mod tests {
         // Never for the next time, too.
         check(json!([option("a", "allow_always"), option("r", "reject_always")]), true, None);
         check(json!([option("a", "allow_always"), option("r", "reject_always")]), false, Some("r"));
+        // Two of a kind, one of which also ends the turn.
+        let two = json!([option("cancel", "reject_once"), option("decline", "reject_once")]);
+        check(two, false, Some("decline"));
+        check(json!([option("cancel", "reject_once")]), false, Some("cancel"));
         check(json!([option("a", "allow_once")]), false, None);
         check(json!([]), true, None);
     }

@@ -217,10 +217,20 @@ impl<'t, 'a> Talk<'t, 'a> {
             self.rpc().answer(&id, &called_off(permission));
             return Ok(());
         }
+        if params["sessionId"].as_str() != Some(self.live.session.as_str()) {
+            let err = RpcError::new(RpcError::BAD_PARAMS, "this is not the session that works here");
+            self.rpc().answer(&id, &Err(err));
+            return Ok(());
+        }
         self.counted += 1;
         let n = self.counted;
         let work = if permission {
             match fits::<RequestPermissionRequest>(params) {
+                Ok(request) if self.live.transcript.is_being_judged(&request.tool_call.tool_call_id.0) => {
+                    let err = RpcError::new(RpcError::BAD_PARAMS, "this call is being decided about already");
+                    self.rpc().answer(&id, &Err(err));
+                    return Ok(());
+                }
                 Ok(request) => self.permission(n, request).await?,
                 Err(err) => {
                     self.rpc().answer(&id, &Err(err));

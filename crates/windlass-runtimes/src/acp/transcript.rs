@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use agent_client_protocol::v1::schema::{ContentChunk, SessionUpdate, ToolCallStatus, ToolCallUpdate};
+use agent_client_protocol::v1::schema::{ContentChunk, SessionUpdate, ToolCallStatus, ToolCallUpdate, ToolKind};
 use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
@@ -37,6 +37,8 @@ pub(super) struct Transcript {
     last: String,
     said: usize,
     desk: Arc<Desk>,
+    /// What tools do, by their names, where the agent says nothing of it.
+    kinds: Arc<HashMap<String, ToolKind>>,
     open: HashMap<String, Told>,
     order: Vec<String>,
     done: HashSet<String>,
@@ -51,8 +53,8 @@ pub(super) struct Transcript {
 
 impl Transcript {
     /// Of an agent that has this done through us.
-    pub(super) fn new(desk: Arc<Desk>) -> Self {
-        Self { desk, ..Self::default() }
+    pub(super) fn new(desk: Arc<Desk>, kinds: Arc<HashMap<String, ToolKind>>) -> Self {
+        Self { desk, kinds, ..Self::default() }
     }
 
     /// A new turn begins.
@@ -132,8 +134,9 @@ impl Transcript {
         if self.done.contains(&id) {
             return Ok(());
         }
+        let kinds = Arc::clone(&self.kinds);
         let told = self.told(visit, &id).await?;
-        told.take(update);
+        told.take(update, &kinds);
         if told.is_over() {
             return self.over(visit, &id).await;
         }
@@ -163,14 +166,28 @@ impl Transcript {
         Ok(self.open.entry(id.to_owned()).or_insert_with(|| Told::new(CallId(id.to_owned()))))
     }
 
+    /// Whether it is being decided about a call.
+    pub(super) fn is_being_judged(&self, id: &str) -> bool {
+        self.open.get(&key(id)).is_some_and(|told| told.asked && !told.judged)
+    }
+
     /// The agent asks about a call: what it says of it is taken in, and it is in the log.
     pub(super) async fn asked(&mut self, visit: &Visit<'_>, update: ToolCallUpdate) -> Result<Told, RuntimeError> {
         let id = key(&update.tool_call_id.0);
+        // What it asks about a second time, or after it began, is judged as a call of its own.
+        let before = self.open.get(&id).filter(|told| told.asked || told.begun).cloned();
+        if before.is_some() {
+            self.over(visit, &id).await?;
+        }
         if self.done.remove(&id) {
             self.renamed += 1;
         }
+        let kinds = Arc::clone(&self.kinds);
         let told = self.told(visit, &id).await?;
-        told.take(update);
+        if let Some(before) = before {
+            *told = before.again(told.id.clone());
+        }
+        told.take(update, &kinds);
         told.asked = true;
         // What it says to the person who decides is not what came of the call.
         told.text.clear();
@@ -182,6 +199,7 @@ impl Transcript {
     pub(super) fn judged(&mut self, call: &CallId, admitted: bool) {
         let Some(told) = self.open.values_mut().find(|told| told.id == *call) else { return };
         told.begun |= admitted;
+        told.judged = true;
     }
 
     /// Puts a call into the log, with what was said before it.
@@ -224,7 +242,7 @@ impl Transcript {
                 ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact: None }
             }
             ToolCallStatus::Failed => ToolResult::failed(&call, ErrorCategory::Exception, &text),
-            _ => ToolResult::failed(&call, ErrorCategory::Interrupted, "the agent said no more of it"),
+            _ => ToolResult::failed(&call, ErrorCategory::Interrupted, "the agent said no more of it under this name"),
         };
         visit.reported_result(result).await
     }

@@ -27,6 +27,10 @@ pub trait Endpoint: Send + Sync {
     fn failing(&self) -> Option<ProviderError> {
         None
     }
+    /// Whether the model declined the last time it was asked for work. Many agents only say so in words.
+    fn declined(&self) -> bool {
+        false
+    }
     /// What went through since it was last asked.
     fn take_usage(&self) -> Usage;
 }

@@ -303,7 +303,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Whether the last call was refused and nothing was done since.
-    pub(super) fn ended_at_a_refusal(&self) -> bool {
+    pub(crate) fn ended_at_a_refusal(&self) -> bool {
         self.state().refused
     }
 

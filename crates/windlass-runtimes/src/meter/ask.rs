@@ -132,6 +132,11 @@ const OUTPUT: [&str; 2] = ["maxOutputTokens", "max_output_tokens"];
 const ANSWERS: [&str; 2] = ["candidateCount", "candidate_count"];
 
 impl<'a> Ask<'a> {
+    /// Whether the model gets tools: agents give it none in what they ask beside the work.
+    pub(super) fn offers_tools(&self) -> bool {
+        self.fields.get("tools").is_some_and(|tools| !tools.trim_matches(['[', ']', ' ', '\n']).is_empty())
+    }
+
     /// Reads a body. The dialect that says model and form in the path gives them along.
     pub(super) fn read(dialect: Dialect, named: Option<(&str, bool)>, body: &'a [u8]) -> Result<Self, String> {
         let mut fields = Fields::parse(body)?;

@@ -50,6 +50,10 @@ struct State {
     /// The last of them.
     last_failure: Option<ProviderError>,
     answered: bool,
+    /// A model was given tools.
+    with_tools: bool,
+    /// It declined the last time it was asked for work.
+    declined: bool,
     trip: Option<Trip>,
 }
 
@@ -103,6 +107,8 @@ impl Desk {
             said: 0,
             usage: None,
             billed: false,
+            tools: false,
+            declined: false,
             over: false,
         }
     }
@@ -208,6 +214,11 @@ impl Desk {
         self.lock().last_failure.clone()
     }
 
+    /// Whether the model declined the last time it was asked for work.
+    pub(super) fn declined(&self) -> bool {
+        self.lock().declined
+    }
+
     /// Why nothing more is served.
     pub(super) fn trip(&self) -> Option<Trip> {
         self.lock().trip.clone()
@@ -223,6 +234,7 @@ impl Desk {
     pub(super) fn reopen(&self) {
         let mut state = self.lock();
         (state.trip, state.failures, state.closed) = (None, 0, false);
+        (state.with_tools, state.declined) = (false, false);
         state.last_failure = None;
     }
 
@@ -278,6 +290,10 @@ pub(super) struct Call {
     pub(super) usage: Option<Usage>,
     /// It is on its way or was answered, so it counts.
     pub(super) billed: bool,
+    /// Its model got tools.
+    pub(super) tools: bool,
+    /// Its model, or a filter of the vendor, declined.
+    pub(super) declined: bool,
     over: bool,
 }
 
@@ -297,6 +313,11 @@ impl Call {
             let mut state = self.desk.lock();
             (state.failures, state.answered) = (0, true);
             state.last_failure = None;
+            // What is asked beside the work says nothing of it.
+            if self.tools || !state.with_tools {
+                state.declined = self.declined;
+            }
+            state.with_tools |= self.tools;
         }
         if let Some(usage) = self.usage {
             self.desk.learn(&self.model, self.text, usage.total_input());

@@ -214,6 +214,7 @@ impl<'a> Shop<'a> {
         let input = bound.max(Estimator::default().tokens(text)).min(window);
         let mut call = desk.open(hold, &ask.model, facts.price, input);
         call.text = text;
+        call.tools = ask.offers_tools();
         // Of a model that nobody knows, nobody knows where it would end.
         let unsaid = ask.max.is_none() && facts.context_window.is_none();
         if call.output() < want || unsaid {

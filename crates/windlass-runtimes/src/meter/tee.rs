@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use windlass_core::provider::{Chunk, ProviderError};
+use windlass_core::provider::{Chunk, EndReason, ProviderError};
 use windlass_providers::framing::{Event, Framer, Framing};
 use windlass_providers::http::HttpBody;
 use windlass_providers::protocol::{Batch, Decoder, Protocol, Quirks, bedrock};
@@ -174,7 +174,8 @@ impl Reader {
                     call.said = call.said.saturating_add(text.len());
                 }
                 Chunk::Usage(usage) => call.usage = Some(usage),
-                Chunk::ReasoningState(_) | Chunk::CallStart { .. } | Chunk::Unknown(_) | Chunk::End(_) => {}
+                Chunk::End(reason) => call.declined = reason == EndReason::Refused,
+                Chunk::ReasoningState(_) | Chunk::CallStart { .. } | Chunk::Unknown(_) => {}
             }
         }
     }
@@ -234,8 +235,10 @@ pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], call: &
         // What cannot be read reports nothing, and is counted by its size.
         let _ = decoder.event(&event, &mut batch);
         while let Some(chunk) = batch.pop() {
-            if let Chunk::Usage(usage) = chunk {
-                call.usage = Some(usage);
+            match chunk {
+                Chunk::Usage(usage) => call.usage = Some(usage),
+                Chunk::End(reason) => call.declined = reason == EndReason::Refused,
+                _ => {}
             }
         }
     };

@@ -1,0 +1,366 @@
+//! Aider as a program for one prompt: its words, and what it writes down in its home: the chat, for its answer, and a log
+//! of events, for tokens and cost. What it edits is found in the tree, as anybody's.
+//!
+//! It is started by a few lines of Python of ours, because no option keeps it from reading settings, variables and
+//! commands out of a project's files, nor from writing its cache into the tree.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use windlass_core::budget::Usage;
+
+use super::program::{Output, Program};
+use crate::acp::profiles::Dialect;
+use crate::agent::{Reported, Visit};
+use crate::given::{check_args, check_env};
+
+/// What starts it, and where that is put in its home.
+const START: &str = include_str!("start_aider.py");
+const START_AT: &str = ".windlass/start_aider.py";
+/// Where it writes down what was said, and what it did.
+const CHAT: &str = ".windlass/aider-chat.md";
+const LOG: &str = ".windlass/aider-log.jsonl";
+/// Bytes of each that are read.
+const MAX_NOTES: u64 = 16 << 20;
+/// How much of what it complained about is shown.
+const SHOWN: usize = 1_500;
+
+/// Words that hold it, or that would undo what does.
+const OURS: &[&str] = &[
+    "--model",
+    "--message",
+    "--msg",
+    "-m",
+    "--message-file",
+    "-f",
+    "--yes-always",
+    "--pretty",
+    "--stream",
+    "--auto-commits",
+    "--dirty-commits",
+    "--commit",
+    "--gitignore",
+    "--check-update",
+    "--upgrade",
+    "--update",
+    "--install-main-branch",
+    "--just-check-update",
+    "--suggest-shell-commands",
+    "--detect-urls",
+    "--analytics",
+    "--analytics-log",
+    "--analytics-disable",
+    "--chat-history-file",
+    "--input-history-file",
+    "--restore-chat-history",
+    "--llm-history-file",
+    "--config",
+    "-c",
+    "--env-file",
+    "--set-env",
+    "--api-key",
+    "--openai-api-key",
+    "--openai-api-base",
+    "--anthropic-api-key",
+    "--load",
+    "--gui",
+    "--browser",
+    "--copy-paste",
+    "--watch-files",
+    "--notifications",
+    "--notifications-command",
+    "--exit",
+    "--edit-format",
+    "--chat-mode",
+    "--map-tokens",
+    "--file",
+    "--read",
+    "--test-cmd",
+    "--auto-test",
+    "--lint-cmd",
+    "--reasoning-effort",
+    "--thinking-tokens",
+];
+/// Variables that point it at its model, and that say how it is held.
+const OUR_ENV: &[&str] = &[
+    "OPENAI_API_BASE",
+    "OPENAI_BASE_URL",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_BASE",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_BASE",
+    "GEMINI_API_KEY",
+    "HOME",
+];
+
+/// What a person can set for Aider.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AiderOptions {
+    /// The Python that it is installed for.
+    pub python: String,
+    /// Further words.
+    pub args: Vec<String>,
+    /// Variables for it.
+    pub env: BTreeMap<String, String>,
+    /// The model.
+    pub model: Option<String>,
+    /// How the model writes edits: `diff`, `whole`, `udiff`, `architect` … Absent: as Aider has it for the model.
+    pub edit_format: Option<String>,
+    /// Tokens of the map of the repository that the model sees; 0 is none. Absent: as Aider has it for the model.
+    pub map_tokens: Option<u64>,
+    /// Files that are always in the chat, beside those that a prompt names.
+    pub files: Vec<String>,
+    /// Files that the model sees and does not change.
+    pub read_files: Vec<String>,
+    /// A command that it runs after its edits, and whose failures it goes on with.
+    pub test_command: Option<String>,
+    /// How hard the model thinks.
+    pub effort: Option<String>,
+    /// Tokens to think with.
+    pub thinking_tokens: Option<u64>,
+}
+
+impl AiderOptions {
+    /// The program that they make, for a model that is asked so.
+    pub fn program(self, dialect: Dialect) -> Result<Program, String> {
+        check_args(&self.args, OURS)?;
+        check_env(&self.env, OUR_ENV)?;
+        let Some(model) = &self.model else {
+            return Err("Aider has to be told its model; name one with -m, or set `model`".to_owned());
+        };
+        let starts = |name: &String| name.starts_with('-');
+        if let Some(odd) = self.files.iter().chain(&self.read_files).find(|name| starts(name)) {
+            return Err(format!("`{odd}` is not the name of a file"));
+        }
+        // Its start is in its home, and where that is is known when it is started.
+        let start = format!("{{home}}/{START_AT}");
+        let (args, env) = (self.words(&named(model, dialect)), self.env.clone());
+        Ok(Program {
+            name: "aider".to_owned(),
+            command: vec![self.python],
+            args: std::iter::once(start).chain(args).collect(),
+            resume_args: Vec::new(),
+            env: pairs(HELD).chain(env).collect(),
+            point_at: pairs(POINTED).collect(),
+            home_files: [(START_AT.to_owned(), START.to_owned())].into(),
+            clear: [CHAT, LOG].map(str::to_owned).to_vec(),
+            model: self.model,
+            output: Output::Aider,
+        })
+    }
+
+    fn words(&self, model: &str) -> Vec<String> {
+        let mut words: Vec<String> = WORDS.iter().map(|word| (*word).to_owned()).collect();
+        let mut say = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
+        say("--message-file", "{prompt_file}");
+        say("--chat-history-file", &format!("{{home}}/{CHAT}"));
+        say("--input-history-file", "/dev/null");
+        say("--analytics-log", &format!("{{home}}/{LOG}"));
+        say("--model", model);
+        // It would ask others of the vendor's for titles and for edits.
+        say("--weak-model", model);
+        say("--editor-model", model);
+        let numbers = [("--map-tokens", self.map_tokens), ("--thinking-tokens", self.thinking_tokens)];
+        for (option, number) in numbers {
+            if let Some(number) = number {
+                say(option, &number.to_string());
+            }
+        }
+        let texts = [("--edit-format", &self.edit_format), ("--reasoning-effort", &self.effort)];
+        for (option, text) in texts {
+            if let Some(text) = text {
+                say(option, text);
+            }
+        }
+        self.read_files.iter().for_each(|file| say("--read", file));
+        self.files.iter().for_each(|file| say("--file", file));
+        match &self.test_command {
+            Some(command) => {
+                say("--test-cmd", command);
+                words.push("--auto-test".to_owned());
+            }
+            None => words.push("--no-auto-test".to_owned()),
+        }
+        words.extend(self.args.iter().cloned());
+        words
+    }
+}
+
+/// Words that make it work alone, leave the repository to us, and ask nobody but the model.
+const WORDS: &[&str] = &[
+    "--yes-always",
+    "--no-pretty",
+    "--no-stream",
+    "--no-fancy-input",
+    "--no-notifications",
+    "--no-auto-commits",
+    "--no-dirty-commits",
+    "--no-gitignore",
+    "--no-check-update",
+    "--no-show-release-notes",
+    "--no-show-model-warnings",
+    "--no-suggest-shell-commands",
+    "--no-detect-urls",
+    "--no-auto-lint",
+    "--no-restore-chat-history",
+    "--no-analytics",
+    "--disable-playwright",
+];
+
+/// No list of prices is fetched, and no name is written into the repository's settings because there is none.
+const HELD: &[(&str, &str)] = &[
+    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_KEY_0", "user.name"),
+    ("GIT_CONFIG_VALUE_0", "aider"),
+    ("GIT_CONFIG_KEY_1", "user.email"),
+    ("GIT_CONFIG_VALUE_1", "aider@localhost"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+];
+
+const POINTED: &[(&str, &str)] = &[
+    ("OPENAI_API_BASE", "{url}/v1"),
+    ("OPENAI_API_KEY", "{key}"),
+    ("ANTHROPIC_API_BASE", "{url}"),
+    ("ANTHROPIC_API_KEY", "{key}"),
+    ("GEMINI_API_BASE", "{url}/v1beta"),
+    ("GEMINI_API_KEY", "{key}"),
+];
+
+fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
+    pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+}
+
+/// The model by the name that says how it is asked.
+fn named(model: &str, dialect: Dialect) -> String {
+    let how = match dialect {
+        Dialect::Anthropic => "anthropic",
+        Dialect::OpenAiChat => "openai",
+        Dialect::OpenAiResponses => "openai/responses",
+        Dialect::Gemini => "gemini",
+    };
+    format!("{how}/{model}")
+}
+
+/// What it wrote down about one prompt.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// What the model said last.
+    pub(super) answer: String,
+    /// What it says it spent.
+    pub(super) spent: Option<Reported>,
+    /// Why there is no answer of a model.
+    pub(super) failed: Option<String>,
+}
+
+/// Reads them from its home. Its exit code says nothing.
+pub(super) fn notes(visit: &Visit<'_>) -> Notes {
+    let read = |path: &str| {
+        let bytes = visit.place.read(path, MAX_NOTES).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    read_notes(&read(CHAT), &read(LOG))
+}
+
+fn read_notes(chat: &str, log: &str) -> Notes {
+    let mut sum: Option<Reported> = None;
+    for line in log.lines() {
+        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+        if event["event"] != "message_send" {
+            continue;
+        }
+        let told = &event["properties"];
+        let number = |key: &str| told[key].as_u64().unwrap_or_default();
+        let sum = sum.get_or_insert_with(Reported::default);
+        let (input, output) = (number("prompt_tokens"), number("completion_tokens"));
+        sum.usage.add(Usage { input, output, ..Usage::default() });
+        if let Some(cost) = told["cost"].as_f64().filter(|cost| cost.is_finite() && *cost > 0.0) {
+            let micros = (cost * 1e6).round() as u64;
+            sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(micros));
+        }
+    }
+    let failed = sum.is_none().then(|| {
+        let said: Vec<&str> = chat.lines().rev().map_while(|line| line.strip_prefix("> ")).collect();
+        let said = said.into_iter().rev().map(str::trim_end).collect::<Vec<_>>().join("\n");
+        let said = &said[said.ceil_char_boundary(said.len().saturating_sub(SHOWN))..];
+        if said.is_empty() {
+            "it ended without an answer of its model".to_owned()
+        } else {
+            format!("it ended without an answer of its model, and says: {said}")
+        }
+    });
+    Notes { answer: answer(chat), spent: sum, failed }
+}
+
+/// What the model said, without the prompt and what Aider says itself.
+fn answer(chat: &str) -> String {
+    let lines: Vec<&str> = chat.lines().collect();
+    let said = lines.iter().rposition(|line| line.starts_with("#### ")).map_or(0, |at| at + 1);
+    let own = |line: &&&str| **line == ">" || line.starts_with("> ");
+    lines[said..].iter().filter(|line| !own(line)).copied().collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = include_str!("../../tests/fixtures/oneshot/aider-analytics-log.jsonl");
+
+    #[test]
+    fn tokens_and_cost_are_in_its_log_and_the_answer_in_its_chat() {
+        let chat = "\n# aider chat started at 2026-11-15 21:23:27\n\n> Aider v0.86.2  \n\n#### Change a.py  \n#### now  \n\
+                    > a.py  \n> Add file to the chat? (Y)es/(N)o/(D)on't ask again [Yes]: y  \n\nHere is the change.\n\n\
+                    a.py\n```\n  x=2\n```\n\n> Tokens: 1.2k sent, 30 received.  \n> Applied edit to a.py  \n";
+        let notes = read_notes(chat, LOG);
+        assert_eq!(notes.answer, "Here is the change.\n\na.py\n```\n  x=2\n```");
+        let spent = notes.spent.unwrap();
+        assert_eq!((spent.usage.input, spent.usage.output, spent.cost_micros), (1_200, 30, Some(2_050)));
+        assert_eq!(notes.failed, None);
+    }
+
+    #[test]
+    fn a_prompt_without_an_answer_is_a_failure_although_it_exits_with_0() {
+        let log: String = LOG.lines().filter(|line| !line.contains("message_send\"")).collect::<Vec<_>>().join("\n");
+        let chat = "#### Change a.py  \n> litellm.InternalServerError: no  \n> Retrying in 0.2 seconds...  \n";
+        let failed = read_notes(chat, &log).failed.unwrap();
+        assert!(failed.ends_with("says: litellm.InternalServerError: no\nRetrying in 0.2 seconds..."), "{failed}");
+        assert!(read_notes("", "no json\n").failed.is_some());
+    }
+
+    #[track_caller]
+    fn check(options: &str, dialect: Dialect, expect: Result<&[&str], &str>) {
+        let made = serde_json::from_str::<AiderOptions>(options).unwrap().program(dialect);
+        match (made, expect) {
+            (Ok(program), Ok(words)) => {
+                let line = program.args.join(" ");
+                assert!(words.iter().all(|word| line.contains(word)), "{line}");
+                assert_eq!(program.command, ["/p/python"]);
+                assert!(line.starts_with("{home}/.windlass/start_aider.py --yes-always"), "{line}");
+            }
+            (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+            (made, expect) => panic!("{made:?}, and not {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn options_become_words_and_what_holds_it_stays() {
+        let base = |more: &str| format!(r#"{{"python":"/p/python","model":"m"{more}}}"#);
+        let chat = Dialect::OpenAiChat;
+        check(&base(""), chat, Ok(&["--model openai/m", "--weak-model openai/m", "--no-auto-test"]));
+        check(&base(""), Dialect::Anthropic, Ok(&["--model anthropic/m"]));
+        check(&base(""), Dialect::OpenAiResponses, Ok(&["--model openai/responses/m"]));
+        check(&base(""), Dialect::Gemini, Ok(&["--model gemini/m"]));
+        check(&base(r#","edit_format":"diff","map_tokens":0"#), chat, Ok(&["--edit-format diff", "--map-tokens 0"]));
+        check(&base(r#","files":["a.py"],"read_files":["b.md"]"#), chat, Ok(&["--read b.md --file a.py"]));
+        check(&base(r#","test_command":"make test""#), chat, Ok(&["--test-cmd make test --auto-test"]));
+        check(&base(r#","args":["--architect"]"#), chat, Ok(&["--architect"]));
+        check(&base(r#","args":["--load=x"]"#), chat, Err("may not have `--load`"));
+        check(&base(r#","env":{"OPENAI_API_BASE":"x"}"#), chat, Err("Windlass sets it itself"));
+        check(&base(r#","files":["--load"]"#), chat, Err("not the name of a file"));
+        check(r#"{"python":"/p/python"}"#, chat, Err("told its model"));
+    }
+}

@@ -1,0 +1,304 @@
+//! Where things stand in the JSON lines of a program, as a person writes it down: `part.text`, or `type=text:part.text`
+//! for lines of one kind. One line goes in, facts come out; nothing of it is believed here.
+//!
+//! A place is a path of names with dots between them. In front of it may stand conditions, with commas between them and
+//! a colon behind them: `type=message,role=assistant:content`. Through a list a path goes into every entry. Several
+//! places stand with `|` between them; the first that has something in a line counts.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use windlass_core::budget::Usage;
+
+use crate::agent::Reported;
+
+/// The longest name of a tool, a call or a session.
+const MAX_NAME: usize = 200;
+/// The most places of one field, conditions of one place and names of one path.
+const MAX_PARTS: usize = 20;
+
+/// Where things stand. What is not said is not read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fields {
+    /// A whole message of the agent. The last one is its answer.
+    pub text: Option<Place>,
+    /// A piece of a message; pieces are put together until something else comes.
+    pub delta: Option<Place>,
+    /// The program's own name for the conversation.
+    pub session: Option<Place>,
+    /// The name of a tool that it calls.
+    pub tool: Option<Place>,
+    /// The call's own name, with which its result is found again.
+    pub tool_id: Option<Place>,
+    /// What the tool is given.
+    pub tool_input: Option<Place>,
+    /// What came of a call.
+    pub result: Option<Place>,
+    /// Of which call. Absent: as `tool_id`.
+    pub result_id: Option<Place>,
+    /// Input tokens, without those that came from a cache. Numbers of several lines are added.
+    pub input_tokens: Option<Place>,
+    /// Input tokens, with those that came from a cache.
+    pub total_input_tokens: Option<Place>,
+    /// Input tokens that came from a cache.
+    pub cached_tokens: Option<Place>,
+    /// Output tokens.
+    pub output_tokens: Option<Place>,
+    /// US dollars.
+    pub cost_usd: Option<Place>,
+    /// Why it could not go on. It counts unless something was said after it.
+    pub error: Option<Place>,
+}
+
+/// Where one thing stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Place {
+    text: String,
+    choices: Vec<Choice>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Choice {
+    only: Vec<(Vec<String>, String)>,
+    path: Vec<String>,
+}
+
+/// What one line says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// The conversation's name.
+    pub session: Option<String>,
+    /// Whole messages.
+    pub texts: Vec<String>,
+    /// Pieces of one.
+    pub deltas: Vec<String>,
+    /// Calls: name, id and input.
+    pub calls: Vec<(String, Option<String>, Value)>,
+    /// What came of calls: id and text.
+    pub results: Vec<(String, String)>,
+    /// What was spent.
+    pub spent: Option<Reported>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+impl Fields {
+    /// Whether tokens are among them.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        [&self.input_tokens, &self.total_input_tokens, &self.output_tokens].iter().any(|place| place.is_some())
+    }
+
+    /// What a line says.
+    #[must_use]
+    pub fn read(&self, line: &Value) -> Facts {
+        let texts = |place: &Option<Place>| {
+            let found = found(place, line).into_iter();
+            found.filter_map(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+        };
+        Facts {
+            session: names(&self.session, line).into_iter().next(),
+            texts: texts(&self.text),
+            deltas: texts(&self.delta),
+            calls: self.calls(line),
+            results: self.results(line),
+            spent: self.spent(line),
+            error: found(&self.error, line).first().map(|error| in_words(error)),
+        }
+    }
+
+    fn calls(&self, line: &Value) -> Vec<(String, Option<String>, Value)> {
+        let tools = names(&self.tool, line);
+        let (ids, inputs) = (names(&self.tool_id, line), found(&self.tool_input, line));
+        // Entries of a list without the one or the other cannot be told apart.
+        let fit = |many: usize| many == tools.len();
+        let (ids_fit, inputs_fit) = (fit(ids.len()), fit(inputs.len()));
+        let call = |(at, tool): (usize, String)| {
+            let id = ids.get(at).filter(|_| ids_fit).cloned();
+            let input = inputs.get(at).filter(|_| inputs_fit).map(|input| (*input).clone());
+            (tool, id, input.unwrap_or(Value::Null))
+        };
+        tools.into_iter().enumerate().map(call).collect()
+    }
+
+    fn results(&self, line: &Value) -> Vec<(String, String)> {
+        let results = found(&self.result, line);
+        let ids = names(self.result_id.as_ref().map_or(&self.tool_id, |_| &self.result_id), line);
+        if ids.len() != results.len() {
+            return Vec::new();
+        }
+        ids.into_iter().zip(results).map(|(id, result)| (id, in_words(result))).collect()
+    }
+
+    fn spent(&self, line: &Value) -> Option<Reported> {
+        let sum = |place: &Option<Place>| {
+            let numbers: Vec<u64> = found(place, line).into_iter().filter_map(whole).collect();
+            (!numbers.is_empty()).then(|| numbers.iter().fold(0_u64, |sum, one| sum.saturating_add(*one)))
+        };
+        let (input, total, cached) =
+            (sum(&self.input_tokens), sum(&self.total_input_tokens), sum(&self.cached_tokens));
+        let output = sum(&self.output_tokens);
+        let dollars: Option<f64> = found(&self.cost_usd, line).into_iter().filter_map(Value::as_f64).reduce(|a, b| a + b);
+        let cost_micros = dollars.filter(|cost| cost.is_finite() && *cost >= 0.0).map(|cost| (cost * 1e6).round() as u64);
+        if input.or(total).or(cached).or(output).is_none() && cost_micros.is_none() {
+            return None;
+        }
+        let cache_read = cached.unwrap_or_default();
+        let input = input.or_else(|| total.map(|total| total.saturating_sub(cache_read))).unwrap_or_default();
+        let usage = Usage { input, cache_read, cache_write: 0, output: output.unwrap_or_default() };
+        Some(Reported { usage, cost_micros, model: None })
+    }
+}
+
+impl Place {
+    /// Everything that stands there in a line.
+    fn find<'a>(&self, line: &'a Value) -> Vec<&'a Value> {
+        for choice in &self.choices {
+            let mut all = Vec::new();
+            if choice.only.iter().all(|(path, wanted)| holds(line, path, wanted)) {
+                walk(line, &choice.path, &mut all);
+            }
+            if !all.is_empty() {
+                return all;
+            }
+        }
+        Vec::new()
+    }
+}
+
+impl TryFrom<String> for Place {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let choices = text.split('|').map(|one| choice(one.trim())).collect::<Result<Vec<_>, _>>();
+        match choices {
+            Ok(choices) if choices.len() <= MAX_PARTS => Ok(Self { text, choices }),
+            _ => Err(format!(
+                "`{text}` is no place in a line; write names with dots between them, as `part.text`, and conditions in \
+                 front of a colon, as `type=text:part.text`"
+            )),
+        }
+    }
+}
+
+impl From<Place> for String {
+    fn from(place: Place) -> Self {
+        place.text
+    }
+}
+
+fn choice(text: &str) -> Result<Choice, ()> {
+    let (only, at) = text.split_once(':').unwrap_or(("", text));
+    let condition = |one: &str| {
+        let (at, wanted) = one.split_once('=').ok_or(())?;
+        Ok((path(at)?, wanted.trim().to_owned()))
+    };
+    let only: Vec<_> = match only {
+        "" if text.contains(':') => return Err(()),
+        "" => Vec::new(),
+        only => only.split(',').map(condition).collect::<Result<_, ()>>()?,
+    };
+    let path = path(at)?;
+    if only.len() > MAX_PARTS { Err(()) } else { Ok(Choice { only, path }) }
+}
+
+fn path(text: &str) -> Result<Vec<String>, ()> {
+    let names: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
+    let plain = |name: &String| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '=');
+    if names.len() <= MAX_PARTS && names.iter().all(plain) { Ok(names) } else { Err(()) }
+}
+
+fn found<'a>(place: &Option<Place>, line: &'a Value) -> Vec<&'a Value> {
+    place.as_ref().map(|place| place.find(line)).unwrap_or_default()
+}
+
+fn names(place: &Option<Place>, line: &Value) -> Vec<String> {
+    let texts = found(place, line).into_iter().map(in_words);
+    texts.map(|text| text[..text.floor_char_boundary(MAX_NAME)].to_owned()).collect()
+}
+
+/// Goes on from a value; through lists into every entry of them.
+fn walk<'a>(value: &'a Value, path: &[String], all: &mut Vec<&'a Value>) {
+    match (path.split_first(), value) {
+        (None, Value::Null) => {}
+        (None, value) => all.push(value),
+        (Some(_), Value::Array(entries)) => entries.iter().for_each(|entry| walk(entry, path, all)),
+        (Some((name, rest)), Value::Object(members)) => {
+            if let Some(value) = members.get(name) {
+                walk(value, rest, all);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn holds(line: &Value, path: &[String], wanted: &str) -> bool {
+    let mut all = Vec::new();
+    walk(line, path, &mut all);
+    all.into_iter().any(|value| in_words(value) == wanted)
+}
+
+fn in_words(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_f64().filter(|number| *number >= 0.0 && number.is_finite()).map(|n| n as u64))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(place: &str, line: Value, expect: &[Value]) {
+        let place = Place::try_from(place.to_owned()).unwrap();
+        assert_eq!(place.find(&line), expect.iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_place_is_a_path_with_conditions() {
+        let line = json!({"type": "text", "n": 3, "yes": true, "part": {"text": "hi", "none": null}});
+        check("part.text", line.clone(), &[json!("hi")]);
+        check("type=text:part.text", line.clone(), &[json!("hi")]);
+        check("type=text,n=3,yes=true:part.text", line.clone(), &[json!("hi")]);
+        check("type=tool:part.text", line.clone(), &[]);
+        check("type=text,n=4:part.text", line.clone(), &[]);
+        check("part.none", line.clone(), &[]);
+        check("part.text.deeper", line.clone(), &[]);
+        check("type=tool:part.text | n", line.clone(), &[json!(3)]);
+        check("part", line, &[json!({"text": "hi", "none": null})]);
+        let list = json!({"content": [{"text": "a"}, {"name": "b"}, 7, {"text": "c"}], "tags": ["x", "y"]});
+        check("content.text", list.clone(), &[json!("a"), json!("c")]);
+        check("tags=y:content.name", list.clone(), &[json!("b")]);
+        check("tags", list, &[json!(["x", "y"])]);
+        check("a", json!([{"a": 1}, {"a": 2}]), &[json!(1), json!(2)]);
+        check("a", json!("text"), &[]);
+    }
+
+    #[test]
+    fn what_is_no_place_is_an_error() {
+        for text in ["", " ", ".", "a..b", "type:part", ":part", "a=b:", "a b", "a=b", "a | ", &"a.".repeat(40)] {
+            assert!(serde_json::from_value::<Place>(json!(text)).is_err(), "{text:?}");
+        }
+        let err = serde_json::from_value::<Fields>(json!({"txet": "a"})).unwrap_err().to_string();
+        assert!(err.contains("unknown field `txet`") && err.contains("`text`"), "{err}");
+    }
+
+    #[test]
+    fn numbers_are_added_and_a_cache_is_counted_once() {
+        let fields = |value: Value| serde_json::from_value::<Fields>(value).unwrap();
+        let all = fields(json!({"total_input_tokens": "in", "cached_tokens": "c", "output_tokens": "out", "cost_usd": "usd"}));
+        let spent = all.read(&json!({"in": 120, "c": 100, "out": 7.0, "usd": 0.25})).spent.unwrap();
+        assert_eq!((spent.usage.input, spent.usage.cache_read, spent.usage.output), (20, 100, 7));
+        assert_eq!(spent.cost_micros, Some(250_000));
+        assert_eq!(all.read(&json!({"in": "many", "out": -3, "usd": -1.0})).spent, None);
+        let plain = fields(json!({"input_tokens": "m.in", "cached_tokens": "m.c"}));
+        let spent = plain.read(&json!({"m": [{"in": 1, "c": 4}, {"in": 2}]})).spent.unwrap();
+        assert_eq!((spent.usage.input, spent.usage.cache_read), (3, 4));
+    }
+}

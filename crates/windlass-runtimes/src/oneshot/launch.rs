@@ -1,0 +1,69 @@
+//! How a program is started for one prompt: its words and variables are filled in, the prompt is put where it looks for
+//! it, and what an earlier try left to steer it is removed.
+
+use windlass_core::enclosure::Launch;
+
+use super::program::{PROMPT, PROMPT_AT, PROMPT_FILE, Program, PromptBy, SESSION};
+use crate::agent::{ModelAccess, Visit};
+use crate::filling::Values;
+
+/// The longest word that Linux gives a program, with room for what stands around the prompt in it.
+const MAX_ARGUMENT: usize = (128 << 10) - 4_096;
+
+/// Puts what it needs into its home and says how to start it; beside that, what it is to read from its standard input.
+pub(super) fn launch(
+    program: &Program,
+    visit: &Visit<'_>,
+    session: Option<&str>,
+    say: &str,
+) -> Result<(Launch, String), String> {
+    let (url, key) = match &visit.model {
+        ModelAccess::Metered { url, key } => (Some(url.as_str()), Some(key.as_str())),
+        ModelAccess::Own => (None, None),
+    };
+    let (home, workspace) = (visit.place.home().to_string_lossy(), visit.job.files.root().to_string_lossy());
+    let file = visit.place.home().join(PROMPT_FILE).to_string_lossy().into_owned();
+    let values = |words| Values { url, key, model: program.model.as_deref(), home: &home, workspace: &workspace, words };
+    let by = program.prompt_by();
+    if by == PromptBy::Argument && say.len() > MAX_ARGUMENT {
+        return Err(format!(
+            "the prompt has {} bytes, and a word of a command line at most {MAX_ARGUMENT}; give it by `{PROMPT_AT}` or \
+             the standard input instead",
+            say.len()
+        ));
+    }
+    let words = [(PROMPT, say), (PROMPT_AT, &file), (SESSION, session.unwrap_or_default())];
+    let resume = session.map(|_| &program.resume_args).into_iter().flatten();
+    let mut argv = program.command.clone();
+    for word in program.args.iter().chain(resume) {
+        match values(&words).fill(word) {
+            Some(word) => argv.push(word),
+            None => return Err("its words name the model endpoint, and this run has none".to_owned()),
+        }
+    }
+    let mut env: Vec<(String, String)> = Vec::new();
+    let pointing = program.point_at.iter().filter(|_| url.is_some());
+    for (name, text) in pointing.chain(&program.env) {
+        // Left out is only what belongs to a model endpoint that this run does not have.
+        if let Some(text) = values(&[]).fill(text) {
+            env.retain(|(known, _)| known != name);
+            env.push((name.clone(), text));
+        }
+    }
+    for path in &program.clear {
+        visit.place.clear(path).map_err(|err| format!("{path} in its home could not be removed: {err}"))?;
+    }
+    let put = |path: &str, text: &str| {
+        visit.place.put(path, text.as_bytes()).map_err(|err| format!("{path} could not be put into its home: {err}"))
+    };
+    for (path, text) in &program.home_files {
+        if let Some(text) = values(&[]).fill(text) {
+            put(path, &text)?;
+        }
+    }
+    if by == PromptBy::File {
+        put(PROMPT_FILE, say)?;
+    }
+    let input = if by == PromptBy::Stdin { say } else { "" };
+    Ok((Launch { argv, env, workdir: String::new() }, input.to_owned()))
+}

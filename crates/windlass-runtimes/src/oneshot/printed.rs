@@ -1,0 +1,91 @@
+//! What a program printed in words: the end of it is kept, however much it was, without what steers a terminal.
+
+/// Bytes of an answer that are kept.
+const MOST: usize = 256 << 10;
+
+/// Words as they come.
+#[derive(Debug, Default)]
+pub(super) struct Printed {
+    kept: String,
+    /// Bytes that were not kept.
+    pub(super) dropped: usize,
+}
+
+impl Printed {
+    /// One more line.
+    pub(super) fn push(&mut self, line: &str) {
+        self.kept.push_str(line);
+        self.kept.push('\n');
+        if self.kept.len() > MOST * 2 {
+            self.cut();
+        }
+    }
+
+    /// The end of all of it.
+    pub(super) fn text(&mut self) -> &str {
+        self.cut();
+        self.kept.trim()
+    }
+
+    fn cut(&mut self) {
+        let over = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(MOST));
+        self.dropped = self.dropped.saturating_add(over);
+        self.kept.drain(..over);
+    }
+}
+
+/// A line without sequences for a terminal; of one that was written over, what it was in the end.
+pub(super) fn plain(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let text = text.trim_end_matches('\r');
+    let text = text.rsplit('\r').next().unwrap_or_default();
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek().copied()) {
+            ('\u{1b}', Some('[')) => {
+                chars.next();
+                // Up to and with the letter that ends it.
+                while chars.next().is_some_and(|c| !matches!(c, '@'..='~')) {}
+            }
+            ('\u{1b}', Some(']')) => while chars.next().is_some_and(|c| !matches!(c, '\u{7}' | '\\')) {},
+            ('\u{1b}', Some(_)) => drop(chars.next()),
+            (c, _) if c.is_control() && c != '\t' => {}
+            (c, _) => plain.push(c),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &[u8], expect: &str) {
+        assert_eq!(plain(line), expect);
+    }
+
+    #[test]
+    fn nothing_steers_a_terminal_and_indents_stay() {
+        check(b"  x = \x1b[1;31m1\x1b[0m;\t# \xc3\xa4", "  x = 1;\t# ä");
+        check(b"\x1b]0;title\x07word\x1b]8;;u\x1b\\s", "words");
+        check(b"10%\r50%\rdone\r", "done");
+        check(b"\xff\x08\x1b", "\u{fffd}");
+        check(b"a\x1b[", "a");
+    }
+
+    #[test]
+    fn of_endless_words_the_end_is_kept() {
+        let mut printed = Printed::default();
+        for n in 0..200_000 {
+            printed.push(&format!("line {n} ä"));
+        }
+        assert!(printed.text().ends_with("line 199999 ä") && printed.text().len() <= MOST && printed.dropped > MOST);
+        assert!(printed.kept.capacity() <= MOST * 4);
+        let mut short = Printed::default();
+        short.push("  hi");
+        assert_eq!(short.text(), "hi");
+        assert_eq!(short.dropped, 0);
+    }
+}
