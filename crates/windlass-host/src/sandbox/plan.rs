@@ -99,7 +99,7 @@ impl SandboxPlan {
             layers,
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
-            hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), found.secrets),
+            hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), &write, found.secrets),
             home,
             read: shown.read.into_iter().collect(),
             caches: shown.caches.into_iter().collect(),
@@ -122,14 +122,24 @@ impl SandboxPlan {
     fn hide<'a>(
         &self,
         home: Option<&Path>,
-        shown: impl Iterator<Item = &'a PathBuf>,
+        shown: impl Iterator<Item = &'a PathBuf> + Clone,
+        write: &[PathBuf],
         found: Vec<PathBuf>,
     ) -> Vec<PathBuf> {
         let granted = |path: &Path| self.read.iter().any(|read| read.canonicalize().is_ok_and(|read| read == path));
         let mut hide: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         hide.extend(host_keys());
         hide.extend(home.into_iter().flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))));
-        hide.extend(self.own.iter().filter_map(|path| path.canonicalize().ok()));
+        // An agent may be installed in a folder of ours. Nothing else of it is in the view, unless something around it is.
+        let around = |own: &Path| {
+            own.starts_with(&self.root)
+                || shown.clone().any(|place| own.starts_with(place))
+                || write.iter().any(|place| own.starts_with(place))
+                || ALWAYS_SHOWN.iter().any(|place| own.starts_with(place))
+        };
+        let holds_program = |own: &Path| shown.clone().any(|place| place.starts_with(own) && place != own);
+        let own = self.own.iter().filter_map(|path| path.canonicalize().ok());
+        hide.extend(own.filter(|own| around(own) || !holds_program(own)));
         hide.extend(shown.flat_map(|place| Look::TOOLS.at(place, &[]).secrets));
         hide.extend(self.hidden.iter().filter_map(|pattern| look::named(&self.root, pattern)));
         hide.extend(found);
