@@ -356,3 +356,47 @@ const CACHE_VARIABLES: &[&str] = &[
     "GRADLE_USER_HOME",
     "DENO_DIR",
 ];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Whether our own folder is hidden with these shown.
+    #[track_caller]
+    fn check(root: &str, shown: &[&str], expect: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        for folder in ["work", "data/runtimes/one/bin"] {
+            std::fs::create_dir_all(base.join(folder)).unwrap();
+        }
+        let data = base.join("data");
+        let plan = SandboxPlan {
+            root: base.join(root),
+            home: None,
+            own: vec![data.clone()],
+            data_dir: data.clone(),
+            level: Level::WorkspaceWrite,
+            net: NetPolicy::Off,
+            read: Vec::new(),
+            write: Vec::new(),
+            hidden: Vec::new(),
+            limits: Limits::default(),
+            accept_landlock: false,
+            agent: None,
+        };
+        let shown: Vec<PathBuf> = shown.iter().map(|path| base.join(path)).collect();
+        let hidden = plan.hide(None, shown.iter(), &[], Vec::new());
+        assert_eq!(hidden.contains(&data), expect, "{shown:?}");
+    }
+
+    #[test]
+    fn a_folder_of_ours_is_hidden_unless_nothing_but_a_program_of_it_is_shown() {
+        check("work", &[], true);
+        check("work", &["work/bin"], true);
+        check("work", &["data/runtimes/one"], false);
+        check("work", &["data/runtimes/one", ""], true);
+        check("work", &["data"], true);
+        check("", &["data/runtimes/one"], true);
+    }
+}
