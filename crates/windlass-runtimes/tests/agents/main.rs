@@ -7,4 +7,5 @@ mod codex;
 mod openhands;
 mod script;
 mod sidecar;
+mod sidecar_program;
 mod stage;
