@@ -8,4 +8,5 @@ mod oneshot;
 mod openhands;
 mod script;
 mod sidecar;
+mod sidecar_program;
 mod stage;
