@@ -118,6 +118,17 @@ pub(crate) struct RuntimesArgs {
     /// One JSON object for each
     #[arg(long)]
     pub(crate) json: bool,
+    /// Say which one `auto` would choose for these needs, and why not each of the others: kinds of work, capabilities,
+    /// features
+    #[arg(long = "for", value_name = "NEED", num_args = 0.., conflicts_with = "probe")]
+    pub(crate) needs: Option<Vec<String>>,
+    /// Judge for this model, as `model` or `vendor/model`
+    #[arg(short, long)]
+    pub(crate) model: Option<String>,
+    /// Let each that is found, or those named, do a small task for a scripted model, with everything around it that a
+    /// run has: no key, no network, no cost
+    #[arg(long, value_name = "NAME", num_args = 0..)]
+    pub(crate) probe: Option<Vec<String>>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -297,7 +308,8 @@ pub(crate) struct AgentArgs {
     /// How to work: plan, review, implement, verify, or a profile of the settings
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Who works: native, patch, completion, claude-code, codex, opencode, or acp:COMMAND [default: native]
+    /// Who works: a name of `windlass runtimes`, acp:COMMAND, or auto for the first that can; auto:NEED,… names what it
+    /// has to be able to do [default: native]
     #[arg(long, value_name = "NAME")]
     pub(crate) runtime: Option<String>,
     /// The model, as `model` or `vendor/model`
@@ -434,6 +446,9 @@ pub(crate) struct DoctorArgs {
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Also let each runtime that is found, or those named, do a small task for a scripted model: no key, no cost
+    #[arg(long, value_name = "NAME", num_args = 0..)]
+    pub(crate) probe: Option<Vec<String>>,
 }
 
 #[derive(Debug, Args)]

@@ -54,6 +54,11 @@ impl Failure {
         self.what.clone()
     }
 
+    /// What to do about it.
+    pub(crate) fn to_do(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     #[cfg(test)]
     pub(crate) fn text(&self) -> String {
         format!("{} | {}", self.what, self.hint.as_deref().unwrap_or(""))

@@ -1,12 +1,17 @@
 //! Which runtime works, and what it is given: its program, its model and who serves it, how it signs in. What cannot be
 //! had is said here, before anything starts.
 
+mod abilities;
+mod choice;
 mod install;
 mod known;
 mod options;
 mod own;
+mod probe;
 mod program;
 mod python;
+mod standing;
+mod version;
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +21,16 @@ use windlass_host::config::nearest;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor};
+use windlass_runtimes::sidecar::Sdk;
 
+pub(crate) use self::abilities::abilities;
+pub(crate) use self::choice::{Choice, Need, choose, needs_of};
 pub(crate) use self::install::Installed;
 pub(crate) use self::known::{Kind, Known, RUNTIMES};
 pub(crate) use self::own::{Own, all as own_agents};
+pub(crate) use self::probe::Rehearsal;
 pub(crate) use self::program::Program;
+pub(crate) use self::standing::{Found, Ground, Standing};
 
 use self::known::ANY_ACP;
 use self::options::Given;
@@ -78,9 +88,22 @@ pub(crate) enum MeteringPlan {
 }
 
 impl RuntimePlan {
-    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
+    /// Who works, and how that was found where nobody named one.
+    pub(crate) fn of(agent: &AgentArgs, settings: &Settings) -> Result<(Self, Option<Choice>), Failure> {
         options::check_names(settings)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
+        let Some(asked) = choice::asked_by(name) else { return Ok((Self::named(name, agent, settings)?, None)) };
+        let needs = needs_of(&asked?, settings.profile.as_ref().map(|profile| profile.mode));
+        let standings = Ground::new(agent, settings)?.standings()?;
+        let choice = choose(&standings, needs, settings.layers.texts("runtime_order"))?;
+        match &choice.chosen {
+            Some(chosen) => Ok((Self::named(chosen, agent, settings)?, Some(choice))),
+            None => Err(choice.failure()),
+        }
+    }
+
+    /// The runtime of that name.
+    fn named(name: &str, agent: &AgentArgs, settings: &Settings) -> Result<Self, Failure> {
         if let Some(command) = name.strip_prefix("acp:") {
             return foreign(&ANY_ACP, Whose::Command(command), agent, settings);
         }
@@ -142,9 +165,11 @@ impl RuntimePlan {
 
 /// Wishes about how a model answers that a foreign agent cannot be told.
 fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
-    let mut unheard: Vec<&str> =
-        ["temperature", "stop", "max_output"].into_iter().filter(|key| settings.layers.get(key).is_some()).collect();
-    if matches!(plan.known.kind, Kind::Acp | Kind::Cli) && settings.layers.get("reasoning_effort").is_some() {
+    let sidecar = matches!(plan.known.kind, Kind::Sidecar(_));
+    let wishes: &[&str] = if sidecar { &["stop"] } else { &["temperature", "stop", "max_output"] };
+    let mut unheard: Vec<&str> = wishes.iter().copied().filter(|key| settings.layers.get(key).is_some()).collect();
+    let deaf = matches!(plan.known.kind, Kind::Acp | Kind::Cli | Kind::Sidecar(Sdk::GoogleAdk));
+    if deaf && settings.layers.get("reasoning_effort").is_some() {
         unheard.push("reasoning_effort");
     }
     let keys = unheard.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
@@ -163,15 +188,16 @@ enum Whose<'a> {
     Command(&'a str),
 }
 
-fn unknown(name: &str, own: &[Own]) -> Failure {
+pub(crate) fn unknown(name: &str, own: &[Own]) -> Failure {
     let failure = Failure::usage(format!("there is no runtime `{name}`"));
     let own = own.iter().map(|own| own.name.as_str());
     let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).chain(own).collect();
-    match nearest(name, all.iter().copied()) {
+    match nearest(name, all.iter().copied().chain(["auto"])) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => {
-            failure.hint(format!("the runtimes are {}, and acp:COMMAND for any agent that speaks ACP", all.join(", ")))
-        }
+        None => failure.hint(format!(
+            "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
+            all.join(", ")
+        )),
     }
 }
 
@@ -225,6 +251,7 @@ fn foreign(
         (Some(upstream), None, Vec::new())
     };
     options::tell_thinking(known, agent.reasoning_effort.is_some(), settings, &mut options)?;
+    options::tell_sampling(known, settings, &mut options);
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
         name,

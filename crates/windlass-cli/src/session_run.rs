@@ -32,7 +32,7 @@ use crate::how::How;
 use crate::plan;
 use crate::profile::Profile;
 use crate::programs::with_programs;
-use crate::runtimes::RuntimePlan;
+use crate::runtimes::{Choice, RuntimePlan};
 use crate::safe::json_line;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
@@ -87,6 +87,8 @@ pub(crate) struct Ready {
     pub(crate) settings: Settings,
     pub(crate) root: Arc<Root>,
     plan: Option<RuntimePlan>,
+    /// How the runtime was found, where nobody named one.
+    choice: Option<Choice>,
     /// Being made while the rest is prepared: their schemas are the longest part of a start.
     tools: std::thread::JoinHandle<Vec<Arc<dyn Tool>>>,
 }
@@ -101,8 +103,8 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
         settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
     }
     settings.add_flags(agent, limits)?;
-    let plan = Some(RuntimePlan::of(agent, &settings)?);
-    Ok(Ready { settings, root: Arc::new(root), plan, tools })
+    let (plan, choice) = RuntimePlan::of(agent, &settings)?;
+    Ok(Ready { settings, root: Arc::new(root), plan: Some(plan), choice, tools })
 }
 
 /// The same without an agent.
@@ -111,7 +113,7 @@ pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Ready, Fai
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(cd, home.as_deref())?;
     let settings = Settings::load(Some(windlass_core::workspace::Files::root(&root)))?;
-    Ok(Ready { settings, root: Arc::new(root), plan: None, tools })
+    Ok(Ready { settings, root: Arc::new(root), plan: None, choice: None, tools })
 }
 
 impl Ready {
@@ -123,7 +125,13 @@ impl Ready {
 }
 
 /// How runs of a desk are to be done.
-fn run_options(settings: &Settings, opening: &Opening<'_>, mode: RunMode, live: bool) -> Result<RunOptions, Failure> {
+fn run_options(
+    settings: &Settings,
+    opening: &Opening<'_>,
+    choice: Option<&Choice>,
+    mode: RunMode,
+    live: bool,
+) -> Result<RunOptions, Failure> {
     let mut budget = settings.budget()?;
     if opening.only_land {
         budget.iterations = Some(1);
@@ -144,15 +152,33 @@ fn run_options(settings: &Settings, opening: &Opening<'_>, mode: RunMode, live: 
         live,
         how: match opening.only_land {
             true => None,
-            false => How::of(opening.agent, opening.limits, opening.contract).to_value(),
+            false => {
+                let mut how = How::of(opening.agent, opening.limits, opening.contract);
+                // Whoever goes on with the run goes on with the one that was chosen.
+                if let Some(chosen) = choice.and_then(|choice| choice.chosen.clone()) {
+                    how.agent.runtime = Some(chosen);
+                }
+                how.to_value()
+            }
         },
         ..RunOptions::default()
     })
 }
 
+/// Says who works, where nobody named one, and why.
+fn tell_choice(choice: &Choice, output: &OutputArgs) {
+    if output.quiet {
+        return;
+    }
+    say!("runtime: {}", crate::safe::message(&choice.summary()));
+    for reason in choice.reasons().filter(|_| output.verbose) {
+        say!("  {}", crate::safe::message(&reason));
+    }
+}
+
 impl Desk {
     pub(crate) async fn open(ready: Ready, opening: Opening<'_>) -> Result<Self, Failure> {
-        let Ready { mut settings, root, plan, tools } = ready;
+        let Ready { mut settings, root, plan, choice, tools } = ready;
         settings.add_contract_flags(opening.contract)?;
         let tools = tools.join().map_err(|_| Failure::new(exit::FAILED, "the tools could not be made"))?;
         let tools = with_programs(tools, &settings)?;
@@ -176,7 +202,7 @@ impl Desk {
             return Err(Failure::usage("an agent that is not ours never works on the tree itself")
                 .hint("leave `--in-place` out: it works on a copy that lands when the checks pass"));
         }
-        let mode = settings.profile.as_ref().map(|profile| profile.mode);
+        let mode = settings.profile.as_ref().map(|profile| profile.mode).or(choice.as_ref().and_then(Choice::mode));
         let works = |plan| wire::Works {
             plan,
             mode: mode.unwrap_or(RuntimePlan::mode(plan)),
@@ -200,11 +226,15 @@ impl Desk {
             }
             session.note(fell).await?;
         }
+        if let Some(choice) = &choice {
+            tell_choice(choice, opening.output);
+            session.note(Noted::Warned { code: "runtime_chosen".to_owned(), text: choice.whole() }).await?;
+        }
         let vendor = plan.as_ref().and_then(RuntimePlan::vendor);
         let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
         let foreign = plan.as_ref().and_then(RuntimePlan::foreign);
         let view = View::new(opening.output, session.id(), opening.agent.json_schema.is_some(), foreign);
-        let options = run_options(&settings, &opening, wired.mode, view.wants_live())?;
+        let options = run_options(&settings, &opening, choice.as_ref(), wired.mode, view.wants_live())?;
         let mut desk = Self {
             session,
             root,

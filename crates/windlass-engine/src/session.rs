@@ -364,6 +364,13 @@ pub enum Noted {
         /// Why.
         reason: String,
     },
+    /// Something a person should know of who does the work.
+    Warned {
+        /// A stable word for programs.
+        code: String,
+        /// What it is.
+        text: String,
+    },
     /// A kept copy was thrown away.
     Discarded {
         /// Its name.
@@ -519,6 +526,7 @@ impl Session {
             Noted::Discarded { name } => EventKind::Discarded { name },
             Noted::Landed { landed, tree_hash } => EventKind::Landed { landed, tree_hash },
             Noted::FailedOver { from, to, reason } => EventKind::FailedOver { from, to, reason },
+            Noted::Warned { code, text } => EventKind::Warned { code, text },
         };
         let seq = self.log.emit(&self.scope(None), kind).await?;
         self.log.sync().await?;

@@ -19,6 +19,7 @@ pub mod oneshot;
 pub mod openhands;
 pub mod patch_proposal;
 pub mod peer;
+pub mod sidecar;
 
 mod conversation;
 mod filling;

@@ -8,16 +8,18 @@ use windlass_host::config::Places;
 use windlass_host::secret::Credentials;
 use windlass_providers::VENDORS;
 
-use super::{models, runtimes};
-use crate::args::DoctorArgs;
+use super::runtimes::{row, to_probe};
+use super::{block_on, models};
+use crate::args::{AgentArgs, DoctorArgs};
 use crate::failure::Failure;
-use crate::runtimes::RUNTIMES;
+use crate::out::say;
+use crate::runtimes::{Found, Ground, Rehearsal, Standing};
 use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
 use crate::{exit, plan};
 
 struct Finding {
-    what: &'static str,
+    what: String,
     ok: bool,
     /// Without it nothing can be done.
     needed: bool,
@@ -25,13 +27,46 @@ struct Finding {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
-    let findings = examine();
+    let (mut findings, settings) = examine();
+    let mut runtimes = Vec::new();
+    if let Some(settings) = &settings {
+        let agent = AgentArgs::default();
+        let standings = Ground::new(&agent, settings).and_then(|ground| ground.standings());
+        if let Err(failure) = &standings {
+            let (what, detail) = ("runtimes".to_owned(), failure.message());
+            findings.push(Finding { what, ok: false, needed: true, detail });
+        }
+        let mut standings = standings.unwrap_or_default();
+        runtimes = block_on(async {
+            let mut rows = Vec::new();
+            for standing in &mut standings {
+                standing.look_closer().await;
+                findings.extend(finding(standing));
+                rows.push(row(standing));
+            }
+            let names = args.probe.as_ref().map(|names| to_probe(names, &standings, settings)).transpose()?;
+            let mut rehearsal = Rehearsal::new(settings)?;
+            for name in names.unwrap_or_default() {
+                say!("probing {} …", one_line(&name));
+                let probed = rehearsal.probe(&name).await?;
+                let (what, ok, detail) = (format!("probe of {name}"), probed.result.is_ok(), probed.line());
+                let said = probed.result.as_ref().err().map(|fell| fell.said.clone()).unwrap_or_default();
+                let detail = if said.is_empty() { detail } else { format!("{detail} | {}", said.replace('\n', " | ")) };
+                findings.push(Finding { what, ok, needed: false, detail });
+                match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
+                    Some(row) => row["probe"] = probed.json(),
+                    None => rows.push(json!({ "name": name, "probe": probed.json() })),
+                }
+            }
+            Ok(rows)
+        })?;
+    }
     let text = if args.json {
         let rows: Vec<_> = findings
             .iter()
             .map(|one| json!({ "what": one.what, "ok": one.ok, "needed": one.needed, "detail": one.detail }))
             .collect();
-        json_line(&json!({ "version": env!("CARGO_PKG_VERSION"), "findings": rows }))
+        json_line(&json!({ "version": env!("CARGO_PKG_VERSION"), "findings": rows, "runtimes": runtimes }))
     } else {
         let mut text = format!("windlass {}\n", env!("CARGO_PKG_VERSION"));
         for one in &findings {
@@ -44,18 +79,38 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
         }
         text
     };
-    let broken = findings.iter().any(|one| one.needed && !one.ok);
+    let failed_probe = runtimes.iter().any(|row| row["probe"]["works"] == false);
+    let broken = failed_probe || findings.iter().any(|one| one.needed && !one.ok);
     let printed = exit::printed(&text);
     Ok(if broken { ExitCode::from(exit::FAILED) } else { printed })
 }
 
-fn examine() -> Vec<Finding> {
+/// What is said of an agent that is not ours; what is built in needs a model, and those are listed.
+fn finding(standing: &Standing) -> Option<Finding> {
+    let place = match &standing.found {
+        Found::BuiltIn => return None,
+        Found::At(program) => Some(program.file.display().to_string()),
+        Found::Nowhere => None,
+    };
+    let (ok, state) = match &standing.usable {
+        Ok(with) => (true, with.clone()),
+        Err(why) => {
+            let todo = why.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
+            (false, format!("{}{todo}", why.what))
+        }
+    };
+    let parts = [place, standing.versions(), Some(state)];
+    let detail = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    Some(Finding { what: standing.name.clone(), ok, needed: false, detail })
+}
+
+fn examine() -> (Vec<Finding>, Option<Settings>) {
     let mut findings = Vec::new();
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(None, home.as_deref());
-    let mut add = |what, needed, result: Result<String, String>| {
+    let mut add = |what: &str, needed, result: Result<String, String>| {
         let ok = result.is_ok();
-        findings.push(Finding { what, ok, needed, detail: result.unwrap_or_else(|why| why) });
+        findings.push(Finding { what: what.to_owned(), ok, needed, detail: result.unwrap_or_else(|why| why) });
     };
     add(
         "workspace",
@@ -68,7 +123,7 @@ fn examine() -> Vec<Finding> {
         Ok(settings) => settings,
         Err(failure) => {
             add("settings", true, Err(failure.message()));
-            return findings;
+            return (findings, None);
         }
     };
     add("settings", true, Ok(settings.places.config_file().display().to_string()));
@@ -83,13 +138,10 @@ fn examine() -> Vec<Finding> {
             for vendor in VENDORS {
                 add(vendor.id, false, models::state(vendor, &settings, &credentials));
             }
-            for known in RUNTIMES.iter().filter(|known| known.program.is_some()) {
-                add(known.name, false, runtimes::state(known, &settings, &credentials));
-            }
         }
         Err(err) => add("credentials", true, Err(err.to_string())),
     }
-    findings
+    (findings, Some(settings))
 }
 
 /// What this kernel offers to hold commands, by trying it.

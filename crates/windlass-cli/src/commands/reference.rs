@@ -6,9 +6,9 @@ use windlass_core::event;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema};
 use windlass_host::config::{Key, Kind};
 
-use super::runtimes::abilities;
+use super::runtimes::FIELDS;
 use crate::exit;
-use crate::runtimes::RUNTIMES;
+use crate::runtimes::{RUNTIMES, abilities};
 use crate::settings::{KEYS, variable};
 
 /// The whole reference, as Markdown.
@@ -60,7 +60,7 @@ pub(super) fn text() -> String {
 
 /// Who can do what, and how each can be held: one column a runtime, by what the adapters say of themselves.
 fn runtimes() -> String {
-    let all: Vec<_> = RUNTIMES.iter().map(|known| (known.name, abilities(known.kind))).collect();
+    let all: Vec<_> = RUNTIMES.iter().map(|known| (known.name, abilities(known))).collect();
     let names: Vec<String> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
     let head = |first: &str| format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
     let row = |first: &str, has: &dyn Fn(&(Capabilities, Features)) -> bool| {
@@ -68,9 +68,9 @@ fn runtimes() -> String {
         format!("| {first} | {} |\n", marks.join(" | "))
     };
     let mut text = String::from(
-        "\n## Runtimes\n\nWhat each can do, as it is without options: fewer tools are fewer capabilities. `opencode` stands for \
-         agents that speak ACP; of one that nobody knows (`acp:COMMAND`) it is not claimed that it asks before each call. `sandbox` \
-         means that all of it runs in one; of ours the commands do.\n\n",
+        "\n## Runtimes\n\nWhat each can do, as it is without options: fewer tools are fewer capabilities. Of an agent that \
+         nobody knows (`acp:COMMAND`) it is not claimed that it asks before each call. `sandbox` means that all of it runs \
+         in one; of ours the commands do. All of these words can be asked for: `--runtime auto:mcp,resume`.\n\n",
     );
     text.push_str(&head("capability"));
     for one in Capability::ALL {
@@ -79,12 +79,19 @@ fn runtimes() -> String {
     text.push_str("\nWhat work each can do:\n\n");
     text.push_str(&head("work"));
     for work in Work::ALL {
-        text.push_str(&row(work.word(), &|(can, _)| can.require("", work).is_ok()));
+        text.push_str(&row(&format!("`{}`", work.name()), &|(can, _)| can.require("", work).is_ok()));
     }
     text.push_str("\nHow each can be held and steered, through us:\n\n");
     text.push_str(&head("feature"));
     for one in Feature::ALL {
         text.push_str(&row(&format!("`{}`: {}", one.word(), one.doc()), &|(_, held)| held.has(one)));
+    }
+    text.push_str(
+        "\n### `windlass runtimes --json`\n\nOne object a line; `windlass doctor --json` has them as `runtimes`.\n\n\
+         | field | meaning |\n|---|---|\n",
+    );
+    for (name, doc) in FIELDS {
+        text.push_str(&format!("| `{name}` | {} |\n", cell(doc)));
     }
     text
 }

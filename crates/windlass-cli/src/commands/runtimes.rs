@@ -1,150 +1,255 @@
-//! `runtimes`: who can work here, what each can do, and how it comes onto this machine.
+//! `runtimes`: who can work here, in which version, for what and why not; which one would be chosen; and whether each
+//! really works, by a rehearsal.
 
 mod install;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use serde_json::json;
-use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Work};
+use serde_json::{Value, json};
+use windlass_core::runtime::{Capability, Feature, Work};
 use windlass_core::workspace::Files;
-use windlass_engine::NativeRuntime;
-use windlass_host::clock::SystemClock;
-use windlass_host::secret::Credentials;
-use windlass_runtimes::acp::Acp;
-use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::{Dialect, Profile};
-use windlass_runtimes::agent::Adapter;
-use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
-use windlass_runtimes::codex::{Codex, CodexOptions};
-use windlass_runtimes::oneshot::OneShot;
-use windlass_runtimes::oneshot::aider::AiderOptions;
-use windlass_runtimes::oneshot::options::CliOptions;
-use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 
-use crate::args::{RuntimesArgs, RuntimesCommand};
+use super::block_on;
+use crate::args::{AgentArgs, LimitArgs, RuntimesArgs, RuntimesCommand};
 use crate::exit;
 use crate::failure::Failure;
+use crate::out::{self, say};
 use crate::plan;
-use crate::runtimes::{Kind, Known, Own, RUNTIMES, find_program, own_agents};
+use crate::runtimes::{Choice, Found, Ground, Need, Rehearsal, Standing, choose, needs_of, own_agents, unknown};
+use crate::safe::{json_line, one_line};
 use crate::settings::Settings;
+
+/// How wide lines for people are.
+const WIDTH: usize = 80;
+/// Where what is said of a runtime begins.
+const INDENT: usize = 18;
 
 pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = plan::open_workspace(None, home.as_deref()).ok();
-    let settings = Settings::load(root.as_ref().map(Files::root))?;
+    let mut settings = Settings::load(root.as_ref().map(Files::root))?;
     match &args.command {
         Some(RuntimesCommand::Install { names, .. }) => return install::install(names, &settings),
         Some(RuntimesCommand::Remove { names }) => return install::remove(names, &settings),
         None => {}
     }
-    let mut text = String::new();
-    for known in RUNTIMES {
-        let (can, held) = abilities(known.kind);
-        let found = found(known, &settings);
-        let work: Vec<&str> =
-            Work::ALL.iter().filter(|work| can.require(known.name, **work).is_ok()).map(|work| work.word()).collect();
-        if args.json {
-            text.push_str(&crate::safe::json_line(&json!({
-                "name": known.name,
-                "about": known.about,
-                "found": found.as_ref().ok(),
-                "why": found.as_ref().err(),
-                "install": install_command(known),
-                "by_hand": known.install.by_hand(),
-                "tested": known.install.version(),
-                "capabilities": can.iter().map(Capability::word).collect::<Vec<_>>(),
-                "features": held.iter().map(Feature::word).collect::<Vec<_>>(),
-                "work": work,
-            })));
-            continue;
-        }
-        let state = found.unwrap_or_else(|why| format!("{why}; {}", install_command(known).unwrap_or_default()));
-        text.push_str(&format!("{:<12} {}\n{:13}{state}\n", known.name, known.about, ""));
-        text.push_str(&format!("{:13}work: {}\n", "", work.join(" · ")));
+    let agent = AgentArgs { model: args.model.clone(), ..AgentArgs::default() };
+    settings.add_flags(&agent, &LimitArgs::default())?;
+    let ground = Ground::new(&agent, &settings)?;
+    if let Some(words) = &args.needs {
+        let needs = needs_of(&Need::list(words.iter().map(String::as_str))?, None);
+        let choice = choose(&ground.standings()?, needs, settings.layers.texts("runtime_order"))?;
+        return Ok(show_choice(&choice, args.json));
     }
-    for own in own_agents(&settings)? {
-        text.push_str(&own_agent(&own, &settings, args.json));
+    let mut standings = ground.standings()?;
+    block_on(async {
+        for standing in &mut standings {
+            standing.look_closer().await;
+        }
+        Ok(())
+    })?;
+    if let Some(names) = &args.probe {
+        let names = to_probe(names, &standings, &settings)?;
+        return block_on(probe(&names, &settings, args.json));
+    }
+    let mut text = String::new();
+    for standing in &standings {
+        text.push_str(&if args.json { json_line(&row(standing)) } else { shown(standing) });
     }
     if !args.json {
-        text.push_str("acp:COMMAND  any agent that speaks the Agent Client Protocol\n");
+        text.push_str(&format!("{:<INDENT$}any agent that speaks the Agent Client Protocol\n", "acp:COMMAND"));
+        text.push_str(&format!("{:<INDENT$}the first that can (`windlass runtimes --for …` says which)\n", "auto"));
     }
     Ok(exit::printed(&text))
 }
 
-/// An agent of the person's own, as a line.
-fn own_agent(own: &Own, settings: &Settings, json: bool) -> String {
-    let found = own.command(settings).and_then(|command| find_program(own.known, Some(command), settings));
-    let found = found.map(|program| program.file.display().to_string()).map_err(|failure| failure.message());
-    if json {
-        let (name, about) = (&own.name, &own.about);
-        let line = json!({ "name": name, "about": about, "found": found.as_ref().ok(), "why": found.as_ref().err() });
-        return crate::safe::json_line(&line);
-    }
-    format!("{:<12} {}\n{:13}{}\n", own.name, own.about, "", found.unwrap_or_else(|why| why))
-}
+/// What the fields of a row are, for the reference.
+pub(super) const FIELDS: &[(&str, &str)] = &[
+    ("name", "What `--runtime` takes."),
+    ("about", "What it is, in a few words."),
+    ("built_in", "Whether it is a part of this program."),
+    ("found", "Whether it is on this machine."),
+    ("path", "Its program; null where there is none."),
+    ("version", "The version that is here; null where nothing tells it."),
+    ("tested", "The version that it was last certified with; another one is no error."),
+    ("usable", "Whether a run with it could begin: its program, a sandbox, a vendor that it can ask, a key."),
+    ("with", "With what it would work; null where it is not usable."),
+    ("why", "Why it is not usable."),
+    ("todo", "What to do about that."),
+    ("install", "The command that installs it; null for what is built in or your own."),
+    ("by_hand", "How it is installed without windlass."),
+    ("work", "The kinds of work that it can do."),
+    ("missing", "For every other kind of work the capabilities that it lacks."),
+    ("capabilities", "What it can do."),
+    ("features", "How it can be held and steered."),
+];
 
-/// Where its program is, or that it is not here.
-fn found(known: &Known, settings: &Settings) -> Result<String, String> {
-    if known.program.is_none() {
-        return Ok("built in".to_owned());
-    }
-    let configured = settings.layers.text(&Settings::named("runtimes", known.name, "command"));
-    let program = find_program(known, configured, settings).map_err(|failure| failure.message())?;
-    let tested = known.install.version().map(|version| format!(" (tested with {version})")).unwrap_or_default();
-    Ok(format!("{}{tested}", program.file.display()))
-}
-
-/// The command that brings it onto this machine.
-fn install_command(known: &Known) -> Option<String> {
-    known.install.version().map(|_| format!("windlass runtimes install {}", known.name))
-}
-
-/// Whether an agent can work here: its program, and a key for its model.
-pub(super) fn state(known: &Known, settings: &Settings, credentials: &Credentials) -> Result<String, String> {
-    let path =
-        found(known, settings).map_err(|why| format!("{why}: {}", install_command(known).unwrap_or_default()))?;
-    let vendors: Vec<_> = known.vendors.iter().filter_map(|id| windlass_providers::vendor(id)).collect();
-    match vendors.iter().find(|vendor| crate::wire::key(settings, vendor, credentials).is_some()) {
-        Some(vendor) => Ok(format!("{path}; asks {} with your key, which it never sees", vendor.id)),
-        None => {
-            let keys: Vec<&str> = vendors.iter().filter_map(|vendor| vendor.key_env).collect();
-            Err(format!("{path} is here; no key for its model: export {}=…, or `--auth login`", keys.join("=… or ")))
-        }
-    }
-}
-
-/// What a runtime can do, and how it can be held.
-pub(super) fn abilities(kind: Kind) -> (Capabilities, Features) {
-    let nothing = (Capabilities::NONE, Features::NONE);
-    let of = |agent: &dyn Adapter| {
-        (Capabilities::of(agent.capabilities().iter().chain([Capability::Sandbox])), agent.features())
+/// What is said of a runtime, for programs.
+pub(super) fn row(standing: &Standing) -> Value {
+    let able = |work: &Work| standing.missing(*work).is_empty();
+    let work: Vec<&str> = Work::ALL.iter().filter(|work| able(work)).map(|work| work.name()).collect();
+    let missing: serde_json::Map<String, Value> = Work::ALL
+        .iter()
+        .filter(|work| !able(work))
+        .map(|work| (work.name().to_owned(), json!(standing.missing(*work))))
+        .collect();
+    let (path, version) = match &standing.found {
+        Found::At(program) => (Some(program.file.display().to_string()), standing.version.as_deref()),
+        Found::BuiltIn => (None, Some(env!("CARGO_PKG_VERSION"))),
+        Found::Nowhere => (None, None),
     };
-    match kind {
-        Kind::Native => (
-            Capabilities::of(NativeRuntime::CAPABILITIES.iter().copied()),
-            Features::of(NativeRuntime::FEATURES.iter().copied()),
-        ),
-        Kind::Completion => (Capabilities::of(windlass_runtimes::completion::CAPABILITIES), Features::NONE),
-        Kind::Patch => (Capabilities::of(windlass_runtimes::patch_proposal::CAPABILITIES), Features::NONE),
-        Kind::ClaudeCode => ClaudeCode::new(ClaudeOptions::default()).map_or(nothing, |agent| of(&agent)),
-        Kind::Codex => Codex::new(CodexOptions::default()).map_or(nothing, |agent| of(&agent)),
-        Kind::Aider => {
-            let options = AiderOptions { python: "python".into(), model: Some("m".into()), ..AiderOptions::default() };
-            let agent = options.program(Dialect::OpenAiChat).and_then(OneShot::new);
-            agent.map_or(nothing, |agent| of(&agent))
+    json!({
+        "name": standing.name,
+        "about": &standing.about,
+        "built_in": standing.found == Found::BuiltIn,
+        "found": standing.found != Found::Nowhere,
+        "path": path,
+        "version": version,
+        "tested": standing.tested(),
+        "usable": standing.usable.is_ok(),
+        "with": standing.usable.as_ref().ok(),
+        "why": standing.usable.as_ref().err().map(|why| &why.what),
+        "todo": standing.usable.as_ref().err().and_then(|why| why.hint.as_ref()),
+        "install": standing.install(),
+        "by_hand": standing.tested().map(|_| standing.known.install.by_hand()),
+        "work": work,
+        "missing": missing,
+        "capabilities": standing.can.iter().map(Capability::word).collect::<Vec<_>>(),
+        "features": standing.held.iter().map(Feature::word).collect::<Vec<_>>(),
+    })
+}
+
+/// The same for people.
+fn shown(standing: &Standing) -> String {
+    let mut text = headed(&standing.name, &standing.about);
+    let mut line = |words: &str| text.push_str(&wrapped(words));
+    match &standing.usable {
+        Ok(with) => line(&format!("usable: {with}")),
+        Err(why) => {
+            line(&format!("not usable: {}", why.what));
+            why.hint.iter().for_each(|hint| line(&format!("→ {hint}")));
         }
-        Kind::Cli => {
-            let options = CliOptions { command: vec!["agent".into()], ..CliOptions::default() };
-            options.program().and_then(OneShot::new).map_or(nothing, |agent| of(&agent))
+    }
+    if let Found::At(program) = &standing.found {
+        line(&program.file.display().to_string());
+    }
+    standing.versions().iter().for_each(|versions| line(versions));
+    let (able, unable): (Vec<Work>, Vec<Work>) = Work::ALL.iter().partition(|work| standing.missing(**work).is_empty());
+    if !able.is_empty() {
+        let names: Vec<&str> = able.iter().map(|work| work.name()).collect();
+        line(&format!("for: {}", names.join(", ")));
+    }
+    if unable.contains(&Work::FullCoder) {
+        line(&format!("not for full-coder: lacks {}", standing.missing(Work::FullCoder).join(", ")));
+    }
+    text
+}
+
+/// Words behind the name of a runtime.
+fn headed(name: &str, words: &str) -> String {
+    // A name that is as long as a command has a line of its own.
+    let name = one_line(name);
+    let (head, tail) = (format!("{name:<INDENT$}"), wrapped(words));
+    if name.len() < INDENT { format!("{head}{}", tail.trim_start()) } else { format!("{name}\n{tail}") }
+}
+
+/// Words below the name of a runtime, in lines that fit. A word that is longer than a line stays whole.
+fn wrapped(words: &str) -> String {
+    let (mut text, mut used) = (String::new(), 0);
+    for word in one_line(words).split_whitespace() {
+        let wide = unicode_width::UnicodeWidthStr::width(word);
+        if used > 0 && INDENT + used + 1 + wide > WIDTH {
+            text.push('\n');
+            used = 0;
         }
-        Kind::Acp => {
-            let clock = Arc::new(SystemClock::new());
-            Acp::new(Profile::named("opencode"), AcpOptions::default(), Dialect::Anthropic, clock)
-                .map_or(nothing, |agent| of(&agent))
+        match used {
+            0 => text.push_str(&" ".repeat(INDENT)),
+            _ => text.push(' '),
         }
-        Kind::OpenHands => {
-            OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic).map_or(nothing, |agent| of(&agent))
+        used += wide + usize::from(used > 0);
+        text.push_str(word);
+    }
+    text.push('\n');
+    text
+}
+
+fn show_choice(choice: &Choice, json: bool) -> ExitCode {
+    if json {
+        let others: Vec<Value> = choice
+            .others
+            .iter()
+            .map(|(name, why)| json!({ "name": name, "code": why.code(), "why": why.to_string(), "todo": why.to_do() }))
+            .collect();
+        let needs: Vec<&str> = choice.needs.iter().map(|need| need.word()).collect();
+        out::json(&json!({ "needs": needs, "chosen": choice.chosen, "others": others }));
+    } else {
+        let name = choice.chosen.as_deref().unwrap_or("nobody");
+        let mut text = headed(name, &format!("for {}", choice.wanted()));
+        for (name, why) in &choice.others {
+            text.push_str(&headed(name, &format!("not: {why}")));
+            why.to_do().iter().for_each(|hint| text.push_str(&wrapped(&format!("→ {hint}"))));
         }
+        out::out(&text);
+    }
+    exit::unless_broken(if choice.chosen.is_some() { 0 } else { exit::FAILED })
+}
+
+/// The names that are to be rehearsed: those that were named, else all that are here.
+pub(super) fn to_probe(names: &[String], standings: &[Standing], settings: &Settings) -> Result<Vec<String>, Failure> {
+    if names.is_empty() {
+        let here = standings.iter().filter(|one| one.found != Found::Nowhere);
+        return Ok(here.map(|one| one.name.clone()).collect());
+    }
+    let is_one = |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
+    match names.iter().find(|name| !is_one(name)) {
+        Some(name) => Err(unknown(name, &own_agents(settings)?)),
+        None => Ok(names.to_vec()),
+    }
+}
+
+/// Rehearses runtimes one by one, and says what came of each as soon as it is known.
+async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
+    let mut rehearsal = Rehearsal::new(settings)?;
+    let mut all_work = true;
+    for name in names {
+        say!("probing {} …", one_line(name));
+        let probed = rehearsal.probe(name).await?;
+        all_work &= probed.result.is_ok();
+        if json {
+            out::json(&json!({ "name": probed.name, "probe": probed.json() }));
+            continue;
+        }
+        out::out(&headed(name, &probed.line()));
+        if let Err(fell) = &probed.result {
+            fell.said.lines().for_each(|line| out::out(&wrapped(&format!("| {line}"))));
+        }
+    }
+    Ok(exit::unless_broken(if all_work { 0 } else { exit::FAILED }))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_a_row_is_documented() {
+        let settings = Settings::load(None).unwrap();
+        let agent = AgentArgs::default();
+        let standing = Ground::new(&agent, &settings).unwrap().standings().unwrap().remove(0);
+        let row = row(&standing);
+        let names: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(names, FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn words_are_wrapped_and_a_long_one_stays_whole() {
+        let long = "x".repeat(100);
+        let text = wrapped(&format!("one {long} {}", "two ".repeat(20)));
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        assert_eq!(lines[..2], ["one", long.as_str()]);
+        assert!(text.lines().all(|line| line.len() <= WIDTH || line.trim() == long), "{text}");
+        assert_eq!(headed("native", "the agent"), "native            the agent\n");
+        assert_eq!(headed("acp:a-command with words", "works"), "acp:a-command with words\n                  works\n");
     }
 }

@@ -239,7 +239,7 @@ impl Meaning {
             "validate.chain" | "validate.write_paths" => Self::Loosens,
             key if key.starts_with("validators.") => Self::Loosens,
             "rules.allow" | "credentials.show" | "env.pass" | "on_ask" => Self::Loosens,
-            "provider" | "model" | "ca_file" | "runtime" | "runtime_fallback" => Self::Redirects,
+            "provider" | "model" | "ca_file" | "runtime" | "runtime_order" | "runtime_fallback" => Self::Redirects,
             // Programs, their words and their variables.
             key if key.starts_with("runtimes.") => Self::Runs,
             key if key.starts_with("providers.") || key.starts_with("profiles.") => Self::Redirects,

@@ -66,6 +66,14 @@ impl Install {
         }
     }
 
+    /// Its package of PyPI, by its name alone.
+    pub(crate) fn package(&self) -> Option<&'static str> {
+        match self {
+            Self::Pip { packages, .. } => packages.first()?.split(['=', '[', '<', '>', '~']).next(),
+            Self::BuiltIn | Self::Npm { .. } => None,
+        }
+    }
+
     fn program(&self) -> Option<PathBuf> {
         match self {
             Self::BuiltIn => None,

@@ -2,10 +2,12 @@
 //! an agent is a row.
 
 use windlass_providers::protocol::Protocol;
+use windlass_runtimes::sidecar::Sdk;
 
 use super::install::Install;
 
 /// A runtime by its name.
+#[derive(Debug)]
 pub(crate) struct Known {
     /// What people type.
     pub(crate) name: &'static str,
@@ -29,6 +31,13 @@ pub(crate) struct Known {
     pub(crate) about: &'static str,
 }
 
+impl Known {
+    /// Whether the loop is ours.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Native | Kind::Completion | Kind::Patch)
+    }
+}
+
 /// How a runtime is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -40,6 +49,8 @@ pub(crate) enum Kind {
     Acp,
     Aider,
     Cli,
+    /// An SDK of Python in a sidecar of ours.
+    Sidecar(Sdk),
     OpenHands,
 }
 
@@ -234,6 +245,42 @@ pub(crate) const RUNTIMES: &[Known] = &[
         about: "Aider, one prompt at a time",
     },
     Known {
+        name: "openai-agents",
+        kind: Kind::Sidecar(Sdk::OpenAiAgents),
+        program: Some("openai-agents"),
+        speaks: &[Protocol::OpenAiResponses, Protocol::OpenAiChat],
+        vendors: &["openai"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["openai-agents==0.24.0"],
+            version: "0.24.0",
+            pins: include_str!("pins/openai-agents.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        login: NO_LOGIN,
+        about: "the OpenAI Agents SDK, in a sidecar with our tools",
+    },
+    Known {
+        name: "google-adk",
+        kind: Kind::Sidecar(Sdk::GoogleAdk),
+        program: Some("google-adk"),
+        speaks: EVERY_WIRE,
+        vendors: &["gemini", "anthropic", "openai"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"],
+            version: "2.13.0",
+            pins: include_str!("pins/google-adk.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        login: NO_LOGIN,
+        about: "Google's Agent Development Kit, in a sidecar with our tools",
+    },
+    Known {
         name: "openhands",
         kind: Kind::OpenHands,
         program: Some("agent-server"),
@@ -268,9 +315,5 @@ pub(crate) const ANY_ACP: Known = Known {
 };
 
 /// Any program that does one prompt and ends, by the settings.
-pub(crate) const ANY_CLI: Known = Known {
-    name: "cli",
-    kind: Kind::Cli,
-    about: "a program that does one prompt and ends",
-    ..ANY_ACP
-};
+pub(crate) const ANY_CLI: Known =
+    Known { name: "cli", kind: Kind::Cli, about: "a program that does one prompt and ends", ..ANY_ACP };

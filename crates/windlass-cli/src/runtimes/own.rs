@@ -21,14 +21,6 @@ pub(crate) struct Own {
     pub(crate) about: String,
 }
 
-impl Own {
-    /// Its program, as the settings have it.
-    pub(crate) fn command<'a>(&self, settings: &'a Settings) -> Result<&'a str, Failure> {
-        let command = settings.layers.text(&Settings::named("runtimes", &self.name, "command"));
-        command.ok_or_else(|| no_command(&self.name))
-    }
-}
-
 /// All of them, in the order of their names.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Own>, Failure> {
     let mut all = Vec::new();

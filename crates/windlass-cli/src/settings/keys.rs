@@ -13,7 +13,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtime",
         kind: Kind::Text,
-        doc: "Who works: native, patch, completion, claude-code, codex, opencode, aider, an agent of your own, or acp:COMMAND.",
+        doc: "Who works: a name of `windlass runtimes`, acp:COMMAND, or auto; native without it.",
+    },
+    Key {
+        name: "runtime_order",
+        kind: Kind::Texts,
+        doc: "Runtimes that `auto` may choose, the best first; native, the tested ones and the rest without it.",
     },
     Key {
         name: "runtime_fallback",
@@ -145,7 +150,11 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "An agent of your own: one that speaks ACP, or a program that does one prompt and ends.",
     },
     Key { name: "runtimes.*.about", kind: Kind::Text, doc: "What an agent of your own is, in a few words." },
-    Key { name: "runtimes.*.args", kind: Kind::Texts, doc: "Further words for it." },
+    Key {
+        name: "runtimes.*.args",
+        kind: Kind::Texts,
+        doc: "claude-code, codex, ACP, aider, cli: further words for it.",
+    },
     Key { name: "runtimes.*.env.*", kind: Kind::Text, doc: "A variable for it." },
     Key {
         name: "runtimes.*.auth",
@@ -170,12 +179,13 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.mcp_servers",
         kind: Kind::Text,
-        doc: "claude-code, codex, openhands, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where it runs.",
+        doc: "claude-code, codex, openhands, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run \
+              where it runs.",
     },
     Key {
         name: "runtimes.*.effort",
         kind: Kind::Text,
-        doc: "claude-code, codex, aider, openhands: how hard the model thinks.",
+        doc: "claude-code, codex, aider, openhands, openai-agents: how hard the model thinks.",
     },
     Key { name: "runtimes.*.thinking_tokens", kind: Kind::Integer, doc: "claude-code, aider: tokens to think with." },
     Key { name: "runtimes.*.fallback_models", kind: Kind::Texts, doc: "claude-code: models when one is overloaded." },
@@ -194,7 +204,18 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.max_turns",
         kind: Kind::Integer,
-        doc: "claude-code: model calls it may make on one prompt.",
+        doc: "claude-code, SDKs: model calls it may make on one prompt.",
+    },
+    Key {
+        name: "runtimes.*.agents",
+        kind: Kind::Text,
+        doc: "SDKs: agents that the first one can hand over to, as JSON: a list of objects with name, description, \
+              instructions and, where they differ, model and tools.",
+    },
+    Key {
+        name: "runtimes.*.parallel_tool_calls",
+        kind: Kind::Boolean,
+        doc: "openai-agents: whether the model may ask for several calls at once.",
     },
     Key {
         name: "runtimes.*.developer_instructions",

@@ -14,6 +14,8 @@ fn help_is_as_reviewed() {
         &["policy", "--help"],
         &["policy", "explain", "--help"],
         &["policy", "test", "--help"],
+        &["runtimes", "--help"],
+        &["doctor", "--help"],
     ] {
         let output = place.run(args);
         assert_eq!(output.code, 0);

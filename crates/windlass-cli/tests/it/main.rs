@@ -20,6 +20,7 @@ mod place;
 mod policy;
 mod profiles;
 mod programs;
+mod registry;
 mod reports;
 mod runtimes;
 mod safe;

@@ -59,6 +59,30 @@ impl Work {
         }
     }
 
+    /// The word that people type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Planner => "planner",
+            Self::Analysis => "analysis",
+            Self::FullCoder => "full-coder",
+            Self::PatchCoder => "patch-coder",
+            Self::EndToEnd => "end-to-end",
+            Self::RepositoryReview => "repository-review",
+            Self::WritingSubagent => "writing-subagent",
+        }
+    }
+
+    /// How a run works that is for it alone: who plans, answers or reviews changes nothing.
+    #[must_use]
+    pub fn mode(self) -> RunMode {
+        match self {
+            Self::Planner | Self::Analysis | Self::RepositoryReview => RunMode::Analysis,
+            Self::PatchCoder => RunMode::Patch,
+            Self::FullCoder | Self::EndToEnd | Self::WritingSubagent => RunMode::Full,
+        }
+    }
+
     /// What it demands. A browser is a tool of ours, so who takes our tools takes one; a forge is reached through MCP.
     #[must_use]
     pub fn needs(self) -> Needs {

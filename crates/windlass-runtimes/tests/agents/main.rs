@@ -6,4 +6,5 @@ mod claude_code;
 mod codex;
 mod openhands;
 mod script;
+mod sidecar;
 mod stage;

@@ -1,0 +1,393 @@
+//! A rehearsal of a runtime: a whole run of this very program with a scripted model on loopback in the place of the vendor,
+//! in folders that go with it. It spends nothing, keeps nothing, and the person's keys have no part in it.
+
+mod judge;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use windlass_core::clock::Clock;
+use windlass_core::runtime::Capability;
+use windlass_host::clock::SystemClock;
+use windlass_providers::models::model_rows;
+use windlass_providers::protocol::Protocol;
+use windlass_providers::{VENDORS, Vendor};
+use windlass_scripted::{Move, Script, Server};
+
+pub(crate) use self::judge::Step;
+use self::judge::{Evidence, Heard, Seen};
+use super::known::ANY_ACP;
+use super::{Kind, Known, RUNTIMES, abilities, own, unknown};
+use crate::exit;
+use crate::failure::Failure;
+use crate::plan;
+use crate::settings::Settings;
+
+/// The file that the task is about.
+const FILE: &str = "probe.txt";
+/// What the model says at the end.
+const END: &str = "The probe is done.";
+/// How long a cancelled run has to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+/// The most that is kept of what a run prints.
+const MAX_OUTPUT: u64 = 16 << 20;
+
+/// How long a runtime has, and one that brings a Python along.
+const PATIENCE: Duration = Duration::from_secs(60);
+const MORE_PATIENCE: Duration = Duration::from_secs(180);
+
+/// Rehearses runtimes, one at a time. From its beginning an interrupt ends what is under way, and nothing is left.
+pub(crate) struct Rehearsal<'a> {
+    settings: &'a Settings,
+    interrupts: Interrupts,
+}
+
+/// Whoever ends this program ends what it started.
+struct Interrupts {
+    interrupt: Signals,
+    terminate: Signals,
+    hangup: Signals,
+}
+
+impl Interrupts {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn heard(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// What came of one.
+#[derive(Debug)]
+pub(crate) struct Probed {
+    pub(crate) name: String,
+    pub(crate) took: Duration,
+    /// How often the model was asked.
+    pub(crate) requests: usize,
+    /// What it was seen to do, or where it fell and why.
+    pub(crate) result: Result<&'static str, Fell>,
+}
+
+/// Where a rehearsal ended early.
+#[derive(Debug)]
+pub(crate) struct Fell {
+    pub(crate) step: Step,
+    pub(crate) why: String,
+    /// Its last words.
+    pub(crate) said: String,
+}
+
+/// What a runtime is asked to do: what it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    /// Calls a tool that writes a file.
+    Tool,
+    /// The same, by a program that does not tell of its calls.
+    Untold,
+    /// Changes a file by what it writes, without tools that the model calls.
+    Edit,
+    /// Proposes a patch.
+    Patch,
+    /// Answers.
+    Answer,
+}
+
+impl Task {
+    fn of(known: &Known) -> Self {
+        let (can, _) = abilities(known);
+        match known.kind {
+            Kind::Patch => Self::Patch,
+            Kind::Aider => Self::Edit,
+            Kind::Cli => Self::Untold,
+            _ if can.has(Capability::NativeToolLoop) => Self::Tool,
+            _ if can.has(Capability::FilesystemEdit) => Self::Edit,
+            _ => Self::Answer,
+        }
+    }
+
+    /// What was seen of a runtime that did it.
+    fn seen(self) -> &'static str {
+        match self {
+            Self::Tool => "a tool call was judged, run and logged, and its file landed",
+            Self::Untold => "a file that it wrote landed",
+            Self::Edit => "its edit landed",
+            Self::Patch => "its patch was checked and landed",
+            Self::Answer => "its answer came",
+        }
+    }
+
+    fn script(self, root: &Path, marker: &str) -> Script {
+        let text = format!("{marker}\n");
+        let moves = match self {
+            Self::Tool | Self::Untold | Self::Edit => {
+                vec![Move::Write { path: FILE.to_owned(), text }, Move::Say(END.to_owned())]
+            }
+            Self::Patch => {
+                let patch = format!("*** Begin Patch\n*** Add File: {FILE}\n+{text}*** End Patch\n");
+                let file = json!({ "path": FILE, "operation": "create", "to": null, "patch": patch });
+                vec![Move::Json(json!({ "summary": END, "files": [file], "tests": [], "risks": [], "read": [] }))]
+            }
+            Self::Answer => vec![Move::Say(marker.to_owned())],
+        };
+        Script { without_tools: !matches!(self, Self::Tool | Self::Untold), ..Script::new(root, moves) }
+    }
+}
+
+impl<'a> Rehearsal<'a> {
+    pub(crate) fn new(settings: &'a Settings) -> Result<Self, Failure> {
+        Ok(Self { settings, interrupts: Interrupts::listen()? })
+    }
+
+    /// One runtime, by its name or as acp:COMMAND. An interrupt ends it, and is an error.
+    pub(crate) async fn probe(&mut self, name: &str) -> Result<Probed, Failure> {
+        let own = own::all(self.settings)?;
+        let of_own = || own.iter().find(|own| own.name == name).map(|own| own.known);
+        let (known, table) = match name.starts_with("acp:") {
+            true => (&ANY_ACP, ANY_ACP.name),
+            false => {
+                let known = RUNTIMES.iter().find(|known| known.name == name).or_else(of_own);
+                (known.ok_or_else(|| unknown(name, &own))?, name)
+            }
+        };
+        let task = Task::of(known);
+        let stage = Stage::new()?;
+        let server = Server::start(task.script(&stage.work(), &stage.marker))?;
+        self.configure(table, &stage)?;
+        let began = Instant::now();
+        let deadline = if known.install.python().is_some() { MORE_PATIENCE } else { PATIENCE };
+        let command = self.command(name, known, &stage, &server, deadline)?;
+        let heard = watch(command, deadline, &mut self.interrupts).await?;
+        let took = began.elapsed();
+        let seen: Vec<Seen> = server
+            .seen()
+            .into_iter()
+            .map(|seen| Seen {
+                work: seen.work,
+                key: seen.key.as_deref() == Some(stage.key.as_str()),
+                unmapped: seen.unmapped,
+            })
+            .collect();
+        let landed = std::fs::read_to_string(stage.work().join(FILE)).unwrap_or_default();
+        let foreign = !known.is_ours();
+        let (marker, landed) = (stage.marker.as_str(), landed.as_str());
+        let result = match (Evidence { task, foreign, marker, heard: &heard, seen: &seen, landed }).judge() {
+            Ok(()) => Ok(task.seen()),
+            Err((step, why)) => {
+                let why = if heard.overdue { format!("{why}, after {} s", deadline.as_secs()) } else { why };
+                Err(Fell { step, why, said: last_words(&heard.err) })
+            }
+        };
+        Ok(Probed { name: name.to_owned(), took, requests: server.requests(), result })
+    }
+
+    /// The settings of the run: what the person set for this runtime, but for how it signs in and what it reaches.
+    fn configure(&self, table: &str, stage: &Stage) -> Result<(), Failure> {
+        let prefix = format!("runtimes.{table}.");
+        let personal = ["auth", "metering", "login_file", "mcp_servers"];
+        let mut text = String::new();
+        for (key, setting) in self.settings.layers.iter() {
+            if let Some(option) = key.strip_prefix(&prefix)
+                && !personal.contains(&option)
+            {
+                text.push_str(&format!("{key} = {}\n", setting.value));
+            }
+        }
+        std::fs::write(stage.at("config/windlass/config.toml"), text)?;
+        // Agents that were installed for us are used where they are.
+        let installed = self.settings.places.runtimes_dir();
+        if installed.is_dir() {
+            std::os::unix::fs::symlink(installed, stage.at("data/windlass/runtimes"))?;
+        }
+        Ok(())
+    }
+
+    /// This program, as a person would start it.
+    fn command(
+        &self,
+        name: &str,
+        known: &Known,
+        stage: &Stage,
+        server: &Server,
+        deadline: Duration,
+    ) -> Result<Command, Failure> {
+        let vendor = vendor_for(known);
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["run", "-o", "stream-json", "--on-ask", "deny", "--runtime", name]);
+        command.args(["--base-url", &format!("{}{}", server.url, below(vendor.protocol))]);
+        // Who is known by a command alone may not take the name of a model.
+        let named = model_of(vendor).filter(|_| known.is_ours() || known.program.is_some());
+        if let Some(model) = named {
+            command.args(["-m", &format!("{}/{model}", vendor.id)]);
+        }
+        command.args(["--max-seconds", &deadline.as_secs().to_string()]);
+        command.arg(format!("Write the word {} into the file {FILE}.", stage.marker));
+        command.env_clear().current_dir(stage.work());
+        for name in ["PATH", "HOME", "TMPDIR"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        for (name, folder) in [
+            ("XDG_CONFIG_HOME", "config"),
+            ("XDG_DATA_HOME", "data"),
+            ("XDG_CACHE_HOME", "cache"),
+            ("XDG_STATE_HOME", "state"),
+        ] {
+            command.env(name, stage.at(folder));
+        }
+        let configured = self.settings.layers.text(&Settings::named("providers", vendor.id, "key_env"));
+        if let Some(variable) = configured.or(vendor.key_env) {
+            command.env(variable, &stage.key);
+        }
+        command.env("NO_COLOR", "1").env("LANG", "C.UTF-8");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0).kill_on_drop(true);
+        Ok(command)
+    }
+}
+
+/// Follows a run to its end, to its deadline, or to an interrupt of ours.
+async fn watch(mut command: Command, deadline: Duration, interrupts: &mut Interrupts) -> Result<Heard, Failure> {
+    let mut child = command.spawn()?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (out, err) = (tokio::spawn(all_of(out)), tokio::spawn(all_of(err)));
+    let (mut overdue, mut interrupted) = (false, false);
+    let status = tokio::select! {
+        status = child.wait() => status.ok(),
+        () = tokio::time::sleep(deadline + GRACE) => {
+            overdue = true;
+            ended(&mut child).await
+        }
+        () = interrupts.heard() => {
+            interrupted = true;
+            ended(&mut child).await
+        }
+    };
+    if interrupted {
+        return Err(Failure::new(exit::INTERRUPTED, "the probe was interrupted; what it started has ended"));
+    }
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let (out, err) = (text(out.await.unwrap_or_default()), text(err.await.unwrap_or_default()));
+    let events: Vec<Value> = out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    Ok(Heard { code: status.and_then(|status| status.code()), events, err, overdue })
+}
+
+/// Ends a run: it is asked to first, because then it ends what it started itself.
+async fn ended(child: &mut Child) -> Option<std::process::ExitStatus> {
+    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let _ = pid.map(|pid| kill_process(pid, Signal::INT));
+    if let Ok(status) = tokio::time::timeout(GRACE, child.wait()).await {
+        return status.ok();
+    }
+    let _ = pid.map(|pid| kill_process_group(pid, Signal::KILL));
+    child.wait().await.ok()
+}
+
+/// What a pipe says, up to a bound; the rest is read and dropped, so that nobody waits.
+async fn all_of(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut all = Vec::new();
+    let Some(mut pipe) = pipe else { return all };
+    let _ = (&mut pipe).take(MAX_OUTPUT).read_to_end(&mut all).await;
+    let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    all
+}
+
+/// Folders that go with a rehearsal, and words that nobody else knows.
+struct Stage {
+    dir: tempfile::TempDir,
+    marker: String,
+    key: String,
+}
+
+impl Stage {
+    fn new() -> Result<Self, Failure> {
+        let dir = tempfile::Builder::new().prefix("windlass-probe-").tempdir()?;
+        let clock = SystemClock::new();
+        let (marker, key) = (format!("probe-{:016x}", clock.entropy()), format!("probe-key-{:032x}", clock.entropy()));
+        let stage = Self { dir, marker, key };
+        for folder in ["work", "config/windlass", "data/windlass", "cache", "state"] {
+            std::fs::create_dir_all(stage.at(folder))?;
+        }
+        std::fs::write(stage.work().join("README.md"), "A repository for a probe.\n")?;
+        // Without git it is a folder, which is as good for a run.
+        let mut git = std::process::Command::new("git");
+        git.args(["init", "-q"]).current_dir(stage.work()).env("HOME", stage.dir.path());
+        let _ = git.stdin(Stdio::null()).output();
+        Ok(stage)
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap_or_else(|_| self.dir.path().to_owned()).join(path)
+    }
+
+    fn work(&self) -> PathBuf {
+        self.at("work")
+    }
+}
+
+/// The vendor that a runtime is rehearsed with: the first that it would try.
+fn vendor_for(known: &Known) -> &'static Vendor {
+    let first = known.vendors.iter().find_map(|id| windlass_providers::vendor(id));
+    first.or_else(|| windlass_providers::vendor("anthropic")).unwrap_or(&VENDORS[0])
+}
+
+/// A model of a vendor.
+fn model_of(vendor: &Vendor) -> Option<&'static str> {
+    plan::default_model(vendor).or_else(|| model_rows().find(|row| row.vendor == vendor.id).map(|row| row.name))
+}
+
+/// Where the scripted model serves a protocol.
+fn below(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::OpenAiResponses | Protocol::OpenAiChat => "/v1",
+        Protocol::Gemini => "/v1beta",
+        _ => "",
+    }
+}
+
+/// The last lines of what a run said.
+fn last_words(err: &str) -> String {
+    let lines: Vec<&str> = err.lines().filter(|line| !line.trim().is_empty()).collect();
+    let text = lines[lines.len().saturating_sub(5)..].join("\n");
+    text.chars().rev().take(1_000).collect::<Vec<_>>().into_iter().rev().collect()
+}
+
+impl Probed {
+    /// In one line.
+    pub(crate) fn line(&self) -> String {
+        match &self.result {
+            Ok(seen) => format!("works in {:.1} s: {seen}", self.took.as_secs_f64()),
+            Err(fell) => format!("failed at the step `{}`: {}", fell.step.word(), fell.why),
+        }
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        let fell = self.result.as_ref().err();
+        json!({
+            "works": fell.is_none(),
+            "seconds": (self.took.as_secs_f64() * 1_000.0).round() / 1_000.0,
+            "requests": self.requests,
+            "seen": self.result.as_ref().ok(),
+            "step": fell.map(|fell| fell.step.word()),
+            "why": fell.map(|fell| &fell.why),
+            "said": fell.map(|fell| &fell.said),
+        })
+    }
+}
