@@ -21,6 +21,7 @@ use windlass_host::config::nearest;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor};
+use windlass_runtimes::sidecar::Sdk;
 
 pub(crate) use self::abilities::abilities;
 pub(crate) use self::choice::{Choice, Need, choose, needs_of};
@@ -164,9 +165,11 @@ impl RuntimePlan {
 
 /// Wishes about how a model answers that a foreign agent cannot be told.
 fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
-    let mut unheard: Vec<&str> =
-        ["temperature", "stop", "max_output"].into_iter().filter(|key| settings.layers.get(key).is_some()).collect();
-    if matches!(plan.known.kind, Kind::Acp | Kind::Cli) && settings.layers.get("reasoning_effort").is_some() {
+    let sidecar = matches!(plan.known.kind, Kind::Sidecar(_));
+    let wishes: &[&str] = if sidecar { &["stop"] } else { &["temperature", "stop", "max_output"] };
+    let mut unheard: Vec<&str> = wishes.iter().copied().filter(|key| settings.layers.get(key).is_some()).collect();
+    let deaf = matches!(plan.known.kind, Kind::Acp | Kind::Cli | Kind::Sidecar(Sdk::GoogleAdk));
+    if deaf && settings.layers.get("reasoning_effort").is_some() {
         unheard.push("reasoning_effort");
     }
     let keys = unheard.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
@@ -248,6 +251,7 @@ fn foreign(
         (Some(upstream), None, Vec::new())
     };
     options::tell_thinking(known, agent.reasoning_effort.is_some(), settings, &mut options)?;
+    options::tell_sampling(known, settings, &mut options);
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
         name,

@@ -10,6 +10,8 @@ pub(crate) enum Family {
     ClaudeCode,
     Codex,
     Acp,
+    /// An SDK whose tools are all run by the engine.
+    Sidecar,
     Patch,
     Completion,
 }
@@ -45,11 +47,12 @@ impl Runtime {
             "patch" => Family::Patch,
             "completion" => Family::Completion,
             "opencode" | "gemini-cli" | "qwen-code" | "goose" | "claude-agent-acp" | "codex-acp" => Family::Acp,
+            "openai-agents" | "google-adk" => Family::Sidecar,
             name if name.starts_with("acp:") => Family::Acp,
             name => {
                 return Err(format!(
-                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, acp:COMMAND, patch, \
-                     completion, fixture, hostile"
+                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, openai-agents, google-adk, \
+                     acp:COMMAND, patch, completion, fixture, hostile"
                 ));
             }
         };
@@ -58,6 +61,7 @@ impl Runtime {
             Family::Acp if name == "codex-acp" => Some("openai/gpt-5.5"),
             Family::Acp if name == "gemini-cli" => Some("gemini/gemini-2.5-pro"),
             Family::Acp if name == "qwen-code" => Some("openai-chat/gpt-5.5"),
+            Family::Sidecar if name == "openai-agents" => Some("openai/gpt-5.5"),
             // Not every agent lets its model be chosen.
             Family::Acp if name.starts_with("acp:") => None,
             _ => Some("anthropic/claude-sonnet-5-5"),
@@ -67,7 +71,7 @@ impl Runtime {
 
     /// A program of others runs; the engine only holds it.
     pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp)
+        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp | Family::Sidecar)
     }
 
     /// It is named by its command, not by a name that windlass knows.

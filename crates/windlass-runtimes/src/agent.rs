@@ -46,6 +46,11 @@ pub trait Adapter: Send + Sync {
     fn capabilities(&self) -> Capabilities;
     /// How it can be held and steered.
     fn features(&self) -> Features;
+    /// Whether it has no memory and no tools of its own: it is told the conversation as the log has it, with the contract as
+    /// its standing instructions, and every call of it is one of ours.
+    fn lives_by_the_log(&self) -> bool {
+        false
+    }
     /// Says something to the agent and follows it to the end of its answer. The first time the program is started, and
     /// goes on with the conversation `visit.resume` names where there is one; later the adapter may keep it running in
     /// the visit, or start it again and go on.
@@ -73,6 +78,8 @@ pub enum End {
     Done,
     /// Its model declined.
     Refused(String),
+    /// It declined the task by the tool for that.
+    Declined(RefusalCategory, String),
     /// Its model could not be had, as it says.
     Provider(ProviderError),
     /// It ran into a limit of its own.
@@ -197,7 +204,7 @@ impl ForeignRuntime {
 
     async fn talk(&self, visit: &Visit<'_>) -> Result<Stop, RuntimeError> {
         let job = visit.job;
-        let mut say = words::opening(visit).await?;
+        let mut say = words::opening(visit, self.adapter.lives_by_the_log()).await?;
         let (mut repairs, mut refusals, mut told_to_go_on) = (0, 0, false);
         for _ in 0..MAX_STEERED {
             let answer = self.adapter.converse(visit, &say).await?;
@@ -206,6 +213,7 @@ impl ForeignRuntime {
                 _ if visit.cancel.is_cancelled() => return Ok(Stop::Cancelled),
                 End::Cancelled => return Ok(Stop::Cancelled),
                 End::Refused(detail) => return Ok(Stop::Refused { category: RefusalCategory::Safety, detail }),
+                End::Declined(category, detail) => return Ok(Stop::Refused { category, detail }),
                 End::Provider(err) => return Ok(Stop::Provider(err)),
                 End::OwnLimit(detail) => {
                     let detail = format!("{} stopped at a limit of its own: {detail}", self.adapter.name());

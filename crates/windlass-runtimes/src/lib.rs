@@ -16,8 +16,10 @@ pub mod lines;
 pub mod mcp_server;
 pub mod meter;
 pub mod oneshot;
+pub mod openhands;
 pub mod patch_proposal;
 pub mod peer;
+pub mod sidecar;
 
 mod conversation;
 mod filling;

@@ -14,6 +14,8 @@ use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
+use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
 use super::{Kind, Known};
 
@@ -40,6 +42,12 @@ pub(crate) fn abilities(known: &Known) -> (Capabilities, Features) {
         Kind::Cli => {
             let options = CliOptions { command: vec!["agent".into()], ..CliOptions::default() };
             options.program().and_then(OneShot::new).map_or(nothing, |agent| of(&agent))
+        }
+        Kind::Sidecar(sdk) => {
+            Sidecar::new(sdk, Wire::Chat, SidecarOptions::default()).map_or(nothing, |agent| of(&agent))
+        }
+        Kind::OpenHands => {
+            OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic).map_or(nothing, |agent| of(&agent))
         }
         Kind::Acp => {
             let clock = Arc::new(SystemClock::new());

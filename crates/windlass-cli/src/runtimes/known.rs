@@ -2,6 +2,7 @@
 //! an agent is a row.
 
 use windlass_providers::protocol::Protocol;
+use windlass_runtimes::sidecar::Sdk;
 
 use super::install::Install;
 
@@ -48,6 +49,9 @@ pub(crate) enum Kind {
     Acp,
     Aider,
     Cli,
+    /// An SDK of Python in a sidecar of ours.
+    Sidecar(Sdk),
+    OpenHands,
 }
 
 /// What an agent needs to sign in by itself.
@@ -239,6 +243,60 @@ pub(crate) const RUNTIMES: &[Known] = &[
         },
         login: NO_LOGIN,
         about: "Aider, one prompt at a time",
+    },
+    Known {
+        name: "openai-agents",
+        kind: Kind::Sidecar(Sdk::OpenAiAgents),
+        program: Some("openai-agents"),
+        speaks: &[Protocol::OpenAiResponses, Protocol::OpenAiChat],
+        vendors: &["openai"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["openai-agents==0.24.0"],
+            version: "0.24.0",
+            pins: include_str!("pins/openai-agents.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        login: NO_LOGIN,
+        about: "the OpenAI Agents SDK, in a sidecar with our tools",
+    },
+    Known {
+        name: "google-adk",
+        kind: Kind::Sidecar(Sdk::GoogleAdk),
+        program: Some("google-adk"),
+        speaks: EVERY_WIRE,
+        vendors: &["gemini", "anthropic", "openai"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"],
+            version: "2.13.0",
+            pins: include_str!("pins/google-adk.txt"),
+            python: (11, 13),
+            program: "bin/python",
+        },
+        login: NO_LOGIN,
+        about: "Google's Agent Development Kit, in a sidecar with our tools",
+    },
+    Known {
+        name: "openhands",
+        kind: Kind::OpenHands,
+        program: Some("agent-server"),
+        speaks: EVERY_WIRE,
+        vendors: &["anthropic", "openai", "gemini"],
+        reads: &[],
+        needs_model: true,
+        install: Install::Pip {
+            packages: &["openhands-agent-server==1.58.0", "openhands-sdk==1.58.0", "openhands-tools==1.58.0"],
+            version: "1.58.0",
+            pins: include_str!("pins/openhands.txt"),
+            python: (12, 13),
+            program: "bin/agent-server",
+        },
+        login: NO_LOGIN,
+        about: "OpenHands, by its agent server",
     },
 ];
 

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value as Json};
 use windlass_host::config::{Value, nearest};
+use windlass_runtimes::sidecar::Sdk;
 
 use super::{ANY_ACP, Kind, Known, RUNTIMES, own};
 use crate::failure::Failure;
@@ -47,7 +48,7 @@ impl Given {
 
 fn json(path: &str, value: &Value) -> Result<Json, serde_json::Error> {
     Ok(match value {
-        Value::Text(text) if path == "mcp_servers" => serde_json::from_str(text)?,
+        Value::Text(text) if path == "mcp_servers" || path == "agents" => serde_json::from_str(text)?,
         // Values of an agent's own settings may be numbers and switches.
         Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
             serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
@@ -110,13 +111,26 @@ pub(super) fn tell_thinking(
     }
     let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
     match known.kind {
-        Kind::ClaudeCode | Kind::Codex | Kind::Aider => {
+        Kind::ClaudeCode | Kind::Codex | Kind::Aider | Kind::OpenHands | Kind::Sidecar(Sdk::OpenAiAgents) => {
             options.entry("effort").or_insert_with(|| Json::from(effort));
             Ok(())
         }
         _ if !flag => Ok(()),
         _ => Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))
             .hint("leave --reasoning-effort out, or set the agent's own option (`runtimes.acp.config_options`)")),
+    }
+}
+
+/// Passes on how the model is to answer, where the agent can be told.
+pub(super) fn tell_sampling(known: &Known, settings: &Settings, options: &mut Map<String, Json>) {
+    if !matches!(known.kind, Kind::Sidecar(_)) {
+        return;
+    }
+    if let Some(temperature) = settings.sampling().temperature {
+        options.insert("temperature".to_owned(), Json::from(temperature));
+    }
+    if let Some(most) = settings.max_output() {
+        options.insert("max_output".to_owned(), Json::from(most));
     }
 }
 
@@ -143,12 +157,16 @@ mod tests {
             ValueKind::Texts => {
                 let word = match path {
                     "setting_sources" => "project",
+                    "tools" => "terminal",
                     "resume_args" => "{session}",
                     _ => "word",
                 };
                 Value::Texts(vec![word.to_owned()])
             }
             ValueKind::Choice(words) => Value::Text(words[0].to_owned()),
+            _ if path == "agents" => Value::Text(
+                r#"[{"name":"reviewer","description":"Reviews.","instructions":"Review what was done."}]"#.to_owned(),
+            ),
             _ if path == "mcp_servers" => Value::Text(r#"{"docs":{"command":"docs"}}"#.to_owned()),
             _ => Value::Text("high".to_owned()),
         }
@@ -213,14 +231,16 @@ mod tests {
             }
             // The words of a key say whose it is; without such words it is everybody's.
             let whose = key.doc.split_once(": ").map(|(whose, _)| whose.split(", ").collect::<Vec<_>>());
-            let kind = |known: &Known| match known.kind {
-                Kind::Acp => "ACP",
-                _ => known.name,
+            let words = |known: &Known| match known.kind {
+                Kind::Acp => [known.name, "ACP"],
+                Kind::Sidecar(_) => [known.name, "SDKs"],
+                _ => [known.name; 2],
             };
-            let kinds: Vec<&str> = agents.iter().map(|known| kind(known)).collect();
-            let whose = whose.filter(|whose| whose.iter().all(|one| kinds.contains(one)));
-            let theirs = |known: &&&'static Known| whose.as_ref().is_none_or(|whose| whose.contains(&kind(known)));
-            let says: Vec<&str> = agents.iter().filter(theirs).map(|known| known.name).collect();
+            let all: Vec<&str> = agents.iter().flat_map(|known| words(known)).collect();
+            let whose = whose.filter(|whose| whose.iter().all(|one| all.contains(one)));
+            let meant =
+                |known: &Known| whose.as_ref().is_none_or(|whose| words(known).iter().any(|w| whose.contains(w)));
+            let says: Vec<&str> = agents.iter().filter(|known| meant(known)).map(|known| known.name).collect();
             assert_eq!(honoured, says, "{}", key.name);
         }
     }

@@ -150,7 +150,11 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "An agent of your own: one that speaks ACP, or a program that does one prompt and ends.",
     },
     Key { name: "runtimes.*.about", kind: Kind::Text, doc: "What an agent of your own is, in a few words." },
-    Key { name: "runtimes.*.args", kind: Kind::Texts, doc: "Further words for it." },
+    Key {
+        name: "runtimes.*.args",
+        kind: Kind::Texts,
+        doc: "claude-code, codex, ACP, aider, cli: further words for it.",
+    },
     Key { name: "runtimes.*.env.*", kind: Kind::Text, doc: "A variable for it." },
     Key {
         name: "runtimes.*.auth",
@@ -175,9 +179,14 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.mcp_servers",
         kind: Kind::Text,
-        doc: "claude-code, codex, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run where it runs.",
+        doc: "claude-code, codex, openhands, ACP: MCP servers that it is to use, as JSON in the form of `.mcp.json`. They run \
+              where it runs.",
     },
-    Key { name: "runtimes.*.effort", kind: Kind::Text, doc: "claude-code, codex, aider: how hard the model thinks." },
+    Key {
+        name: "runtimes.*.effort",
+        kind: Kind::Text,
+        doc: "claude-code, codex, aider, openhands, openai-agents: how hard the model thinks.",
+    },
     Key { name: "runtimes.*.thinking_tokens", kind: Kind::Integer, doc: "claude-code, aider: tokens to think with." },
     Key { name: "runtimes.*.fallback_models", kind: Kind::Texts, doc: "claude-code: models when one is overloaded." },
     Key { name: "runtimes.*.allowed_tools", kind: Kind::Texts, doc: "claude-code: the only tools it is offered." },
@@ -195,7 +204,18 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.max_turns",
         kind: Kind::Integer,
-        doc: "claude-code: model calls it may make on one prompt.",
+        doc: "claude-code, SDKs: model calls it may make on one prompt.",
+    },
+    Key {
+        name: "runtimes.*.agents",
+        kind: Kind::Text,
+        doc: "SDKs: agents that the first one can hand over to, as JSON: a list of objects with name, description, \
+              instructions and, where they differ, model and tools.",
+    },
+    Key {
+        name: "runtimes.*.parallel_tool_calls",
+        kind: Kind::Boolean,
+        doc: "openai-agents: whether the model may ask for several calls at once.",
     },
     Key {
         name: "runtimes.*.developer_instructions",
@@ -203,6 +223,12 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "codex: words for the model beside its own instructions.",
     },
     Key { name: "runtimes.*.config.*", kind: Kind::Text, doc: "codex: a value of its own configuration." },
+    Key { name: "runtimes.*.tools", kind: Kind::Texts, doc: "openhands: the tools it gets, by its own names." },
+    Key {
+        name: "runtimes.*.max_iterations",
+        kind: Kind::Integer,
+        doc: "openhands: steps with calls in them that it may take on one prompt.",
+    },
     Key { name: "runtimes.*.mode", kind: Kind::Text, doc: "ACP: the mode to work in, by its id or name." },
     Key { name: "runtimes.*.config_options.*", kind: Kind::Text, doc: "ACP: a setting of the agent's own." },
     Key { name: "runtimes.*.auth_method", kind: Kind::Text, doc: "ACP: how it is to sign in, by the method's id." },

@@ -25,7 +25,9 @@ use windlass_runtimes::meter::Meter;
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
+use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
+use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
 use super::{Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure};
 use crate::failure::Failure;
@@ -120,9 +122,12 @@ impl Making<'_> {
         let adapter = adapter(plan, self.clock)?;
         let metering = self.metering(plan)?;
         let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone());
-        Ok(Arc::new(
-            runtime.answering(output).instructed(self.prompt.for_others(|file| plan.known.reads.contains(&file))),
-        ))
+        let words = match plan.known.kind {
+            // It has our tools and no words of its own, so that it is told what the built-in agent is told.
+            Kind::Sidecar(_) => self.prompt.system(),
+            _ => self.prompt.for_others(|file| plan.known.reads.contains(&file)),
+        };
+        Ok(Arc::new(runtime.answering(output).instructed(words)))
     }
 
     fn metering(&self, plan: &ForeignPlan) -> Result<Metering, Failure> {
@@ -232,6 +237,16 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
             options.command = vec![program];
             Box::new(options.program().and_then(OneShot::new).map_err(wrong)?)
         }
+        Kind::Sidecar(sdk) => {
+            let options = SidecarOptions { program, ..read(given).map_err(wrong)? };
+            Box::new(Sidecar::new(sdk, sidecar_wire(plan), options).map_err(wrong)?)
+        }
+        Kind::OpenHands => {
+            // Where a program is nobody's script, it is taken for the Python itself.
+            let python = plan.program.python().map_or(program, |python| python.display().to_string());
+            let options = OpenHandsOptions { python, ..read(given).map_err(wrong)? };
+            Box::new(OpenHands::new(options, dialect(plan)).map_err(wrong)?)
+        }
         Kind::Native | Kind::Completion | Kind::Patch => {
             return Err(wrong("it is not an agent of its own".to_owned()));
         }
@@ -245,6 +260,16 @@ fn dialect(plan: &ForeignPlan) -> Dialect {
         Some(Protocol::OpenAiChat) => Dialect::OpenAiChat,
         Some(Protocol::Gemini) => Dialect::Gemini,
         _ => Dialect::Anthropic,
+    }
+}
+
+/// The same for an SDK in a sidecar.
+fn sidecar_wire(plan: &ForeignPlan) -> Wire {
+    match plan.upstream.as_ref().map(|upstream| upstream.vendor.protocol) {
+        Some(Protocol::OpenAiResponses) => Wire::Responses,
+        Some(Protocol::Gemini) => Wire::Gemini,
+        Some(Protocol::AnthropicMessages | Protocol::BedrockAnthropic | Protocol::VertexAnthropic) => Wire::Anthropic,
+        _ => Wire::Chat,
     }
 }
 

@@ -6,6 +6,7 @@ use super::{Judged, Stage, Trial, ended, has, not_foreign, say, shell, without_t
 use crate::contract::untouched;
 use crate::holds;
 use crate::product::Ask;
+use crate::runtime::Family;
 
 /// The most memory the engine may have after a flood, and the most its log may hold.
 const MEMORY: u64 = 700 << 20;
@@ -15,6 +16,9 @@ pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
     if let Some(judged) = not_foreign(stage) {
         return judged;
     }
+    if stage.runtime.family == Family::Sidecar {
+        return crash_of_a_sidecar(stage);
+    }
     // The command's parent is the agent.
     let trial =
         Trial::new(stage, |_| vec![write("half.txt", "half\n"), shell("kill -KILL $PPID"), say("Not reached.")])?;
@@ -23,6 +27,18 @@ pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
         ended(&ran, "failed runtime", 1)?;
         untouched(&trial.place)?;
         holds(ran.of("kept").next().is_some(), || "the copy was not kept".to_owned())
+    })
+}
+
+/// No command is started by an agent whose tools are all the engine's, so that a program in its place dies after hello.
+fn crash_of_a_sidecar(stage: &Stage<'_>) -> Judged {
+    let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
+    let hello = "#!/bin/sh\necho '{\"type\":\"ready\",\"protocol\":1}'\nread -r start\nkill -KILL $$\n";
+    let program = trial.place.program("dies", hello)?;
+    let ran = trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::default() })?;
+    trial.judge(&ran, || {
+        ended(&ran, "failed runtime", 1)?;
+        untouched(&trial.place)
     })
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
         Family::ClaudeCode => claude_command(runtime, place, server)?,
         Family::Codex => codex_command(place, server)?,
         Family::Acp => acp_command(runtime, place, server),
-        Family::Native | Family::Patch | Family::Completion => {
+        Family::Native | Family::Patch | Family::Completion | Family::Sidecar => {
             return Err(format!("`{runtime}` is no program of others, so there is no bare form of it"));
         }
     };

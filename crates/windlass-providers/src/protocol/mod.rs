@@ -19,6 +19,8 @@ use windlass_core::provider::{Chunk, ProviderError, Request, ToolChoice};
 
 use crate::framing::{Event, Framing};
 
+pub use self::wishes::is_strict;
+
 const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
 const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
@@ -73,6 +75,12 @@ impl Quirks {
         json_schema: true,
         window: None,
     };
+}
+
+/// Whether this is one of OpenAI's models that reason; they take no temperature, and their reasoning can be asked for.
+#[must_use]
+pub fn reasons(model: &str) -> bool {
+    openai_responses::reasons(model)
 }
 
 /// The name of the output limit in a chat completion.

@@ -41,7 +41,8 @@ pub(super) fn with_schema<'a>(system: &'a str, schema: Option<&Value>) -> Cow<'a
 
 /// Whether every object in the schema lists all its properties as required and allows no others, which is what strict
 /// mode demands. A schema that does not is asked for without it.
-pub(super) fn is_strict(schema: &Value) -> bool {
+#[must_use]
+pub fn is_strict(schema: &Value) -> bool {
     let Value::Object(map) = schema else { return schema.is_boolean() };
     let refused = ["allOf", "oneOf", "not", "if", "patternProperties", "dependentRequired", "prefixItems"];
     if refused.iter().any(|name| map.contains_key(*name)) {

@@ -18,6 +18,7 @@ use windlass_core::turn::Planned;
 
 use super::looked::{Before, written};
 use super::{ForeignRuntime, WantedOutput};
+use crate::contract::CONTRACT;
 
 /// The most calls of one message that are open at a time; what is over is not logged one by one.
 const MAX_OPEN: usize = 1_024;
@@ -164,6 +165,12 @@ impl<'a> Visit<'a> {
         let iteration = self.job.iteration;
         self.job.outlet.emit(EventKind::IterationStarted { iteration, foreign_session }).await?;
         Ok(())
+    }
+
+    /// What an agent is told that takes standing instructions: what it was made with, and the contract.
+    #[must_use]
+    pub fn standing_words(&self) -> String {
+        format!("{}\n\n{CONTRACT}", self.instructions).trim_start().to_owned()
     }
 
     /// The agent's session to go on with, in its own words: the one of this try, else the one of earlier.

@@ -13,12 +13,24 @@ const MAX_DIGEST: usize = 20_000;
 /// Bytes of one message of it.
 const MAX_MESSAGE: usize = 4_000;
 
-/// What the agent is told first.
-pub(super) async fn opening(visit: &Visit<'_>) -> Result<String, RuntimeError> {
+/// What an agent that lives by the log is told after a person answered: the log has the rest.
+const ANSWERED: &str = "\
+You were stopped while a person was asked about a call of yours. They have answered, and the conversation has what came \
+of the call. Go on with the task.";
+
+/// What the agent is told first. One that lives by the log knows the contract and the conversation already.
+pub(super) async fn opening(visit: &Visit<'_>, by_the_log: bool) -> Result<String, RuntimeError> {
     let job = visit.job;
     if job.prompt.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
         let text = format!("pictures are not passed on to {}; name the file in words instead", visit.name());
         job.outlet.emit(EventKind::Warned { code: "not_passed_on".into(), text }).await?;
+    }
+    if !job.pending.is_empty() && by_the_log {
+        // They are ours, so that they are run here, with the answers they have.
+        for call in &job.pending {
+            visit.call(call.clone()).await?;
+        }
+        return Ok(ANSWERED.to_owned());
     }
     if !job.pending.is_empty() {
         return going_on(visit).await;
@@ -31,7 +43,7 @@ pub(super) async fn opening(visit: &Visit<'_>) -> Result<String, RuntimeError> {
             wanted.schema
         ));
     }
-    Ok(if visit.resume.is_none() { told_anew(visit, &text) } else { text })
+    Ok(if visit.resume.is_none() && !by_the_log { told_anew(visit, &text) } else { text })
 }
 
 /// What an agent is told that was stopped while a person was asked about its call. The call that it makes again is

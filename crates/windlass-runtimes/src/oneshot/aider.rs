@@ -226,7 +226,7 @@ const POINTED: &[(&str, &str)] = &[
     ("OPENAI_API_KEY", "{key}"),
     ("ANTHROPIC_API_BASE", "{url}"),
     ("ANTHROPIC_API_KEY", "{key}"),
-    ("GEMINI_API_BASE", "{url}"),
+    ("GEMINI_API_BASE", "{url}/v1beta"),
     ("GEMINI_API_KEY", "{key}"),
 ];
 

@@ -4,5 +4,7 @@
 
 mod claude_code;
 mod codex;
+mod openhands;
 mod script;
+mod sidecar;
 mod stage;

@@ -1,0 +1,170 @@
+"""Between Windlass and the agent server of OpenHands, which both run in the agent's place where nobody can connect to.
+
+The server is a child on the loopback of that place. Requests come as JSON lines on standard input and go to it over HTTP;
+answers and the events of one conversation come as JSON lines on standard output. It decides nothing and ends with its
+input. Its words are for the server's command line; `bridge.py serve PORT …` is the child.
+"""
+
+import http.client
+import json
+import os
+import queue
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+MAX_LINE = 16 << 20
+MAX_WAITING = 64
+WORKERS = 4
+START_SECONDS = 150
+ANSWER_SECONDS = 120
+HOST = "127.0.0.1"
+
+# Whatever a library prints must not come between the lines.
+OUT = os.fdopen(os.dup(1), "wb", buffering=0)
+os.dup2(2, 1)
+LOCK = threading.Lock()
+
+
+def say(value):
+    line = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+    if len(line) > MAX_LINE:
+        line = json.dumps({"id": value.get("id"), "status": 0, "error": "longer than a line may be"}).encode() + b"\n"
+    with LOCK:
+        view = memoryview(line)
+        while view:
+            view = view[OUT.write(view):]
+
+
+def serve(port, words):
+    """The server itself, without what it would do to the workspace on its own."""
+    from openhands.agent_server import __main__ as server
+    from openhands.agent_server.event_service import EventService
+
+    # It would make a repository of a folder that is none.
+    EventService._ensure_workspace_is_git_repo = staticmethod(lambda working_dir: None)
+    sys.argv = ["agent-server", "--host", HOST, "--port", port, *words]
+    server.main()
+
+
+class Server:
+    """The child, and the way to it."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind((HOST, 0))
+            self.port = free.getsockname()[1]
+        self.key = secrets.token_hex(32)
+        env = dict(os.environ, OH_SESSION_API_KEYS_0=self.key)
+        argv = [sys.executable, "-I", os.path.abspath(__file__), "serve", str(self.port), *sys.argv[1:]]
+        self.child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2, env=env, cwd=os.environ["HOME"])
+
+    def ask(self, method, path, body, seconds=ANSWER_SECONDS):
+        way = http.client.HTTPConnection(HOST, self.port, timeout=seconds)
+        try:
+            sent = None if body is None else json.dumps(body)
+            head = {"X-Session-API-Key": self.key, "Content-Type": "application/json"}
+            way.request(method, path, body=sent, headers=head)
+            answer = way.getresponse()
+            text = answer.read(MAX_LINE)
+            try:
+                return answer.status, json.loads(text) if text else None
+            except ValueError:
+                return answer.status, text[:2000].decode("utf-8", "replace")
+        finally:
+            way.close()
+
+    def wait(self):
+        """Waits until it answers; why it never will, if so."""
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until:
+            if self.child.poll() is not None:
+                return "the server ended with code %s before it answered" % self.child.returncode
+            try:
+                if self.ask("GET", "/ready", None, seconds=10)[0] == 200:
+                    return None
+            except OSError:
+                pass
+            time.sleep(0.1)
+        return "the server did not answer within %s seconds" % START_SECONDS
+
+    def end(self):
+        self.child.send_signal(signal.SIGTERM)
+        try:
+            self.child.wait(1)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+
+
+def follow(server, request):
+    """Passes the events of one conversation on, as they come."""
+    from websockets.sync.client import connect
+
+    address = "ws://%s:%d/sockets/events/%s" % (HOST, server.port, request["follow"])
+    try:
+        with connect(address, max_size=MAX_LINE, ping_interval=None, compression=None, proxy=None) as way:
+            way.send(json.dumps({"type": "auth", "session_api_key": server.key}))
+            # The first is how things are now. From then on nothing is missed.
+            say({"event": json.loads(way.recv(timeout=ANSWER_SECONDS))})
+            say({"id": request["id"], "status": 200})
+            for text in way:
+                say({"event": json.loads(text)})
+        why = "the server closed the way of the events"
+    except Exception as err:
+        why = "%s: %s" % (type(err).__name__, err)
+    say({"id": request["id"], "status": 0, "error": why, "lost": True})
+
+
+def answer(server, request):
+    number = request.get("id")
+    try:
+        path = request["path"]
+        if not path.startswith("/api/"):
+            raise ValueError("not a path of the server: %r" % path)
+        status, body = server.ask(request["method"], path, request.get("body"))
+        say({"id": number, "status": status, "body": body})
+    except Exception as err:
+        say({"id": number, "status": 0, "error": "%s: %s" % (type(err).__name__, err)})
+
+
+def work(server, waiting):
+    while True:
+        answer(server, waiting.get())
+
+
+def main():
+    server = Server()
+    why = server.wait()
+    if why is not None:
+        say({"failed": why})
+        server.end()
+        return
+    say({"ready": True})
+    waiting = queue.Queue(MAX_WAITING)
+    for _ in range(WORKERS):
+        threading.Thread(target=work, args=(server, waiting), daemon=True).start()
+    while True:
+        line = sys.stdin.buffer.readline(MAX_LINE + 1)
+        if not line or len(line) > MAX_LINE:
+            break
+        try:
+            request = json.loads(line)
+        except ValueError:
+            continue
+        if "follow" in request:
+            threading.Thread(target=follow, args=(server, request), daemon=True).start()
+        else:
+            waiting.put(request)
+    server.end()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        serve(sys.argv[2], sys.argv[3:])
+    else:
+        main()

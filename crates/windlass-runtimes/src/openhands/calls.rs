@@ -1,0 +1,213 @@
+//! The actions of OpenHands in the words of ours: which call one is, what it amounts to, and what came of it. Values in,
+//! values out.
+
+use serde_json::{Value, json};
+use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
+use windlass_core::tool::{Effect, ForeignCall, Like};
+
+/// Characters of a result that are kept.
+const MAX_RESULT: usize = 50_000;
+
+/// The call that an action event is. What is done is the action; of one that could not be read only the model's words
+/// are there.
+pub(super) fn call(event: &Value) -> Option<ToolCall> {
+    let text = |key: &str| event.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let mut args = match event.get("action").filter(|action| action.is_object()) {
+        Some(action) if kind(action) == "MCPToolAction" => action.get("data").cloned().unwrap_or_default(),
+        Some(action) => action.clone(),
+        None => {
+            let said = event.get("tool_call").and_then(|call| call.get("arguments")?.as_str()).unwrap_or_default();
+            serde_json::from_str(said).unwrap_or_else(|_| json!({ "arguments": said }))
+        }
+    };
+    if let Some(args) = args.as_object_mut() {
+        args.remove("kind");
+    }
+    Some(ToolCall { id: text("tool_call_id")?.into(), name: text("tool_name")?.to_owned(), args, malformed: None })
+}
+
+/// The class that an event, an action or an observation is of.
+pub(super) fn kind(of: &Value) -> &str {
+    of.get("kind").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What a call amounts to; `cwd` is where its terminal is, when that is not the workspace.
+pub(super) fn foreign(call: ToolCall, cwd: Option<&str>) -> ForeignCall {
+    let (like, effect) = likeness(&call.name, &call.args, cwd);
+    ForeignCall { call, like, effect }
+}
+
+fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> (Vec<Like>, Effect) {
+    let text = |key: &str| args.get(key).and_then(Value::as_str).unwrap_or_default();
+    let one = |tool: &str, args: Value| vec![Like { tool: tool.to_owned(), args }];
+    match name {
+        "terminal" if only_waits(args) => (Vec::new(), Effect::Read),
+        "terminal" => {
+            let mut args = json!({ "command": text("command") });
+            if let Some(cwd) = cwd {
+                args["workdir"] = json!(cwd);
+            }
+            (one("bash", args), Effect::Execute)
+        }
+        "file_editor" | "planning_file_editor" => {
+            let path = text("path");
+            match text("command") {
+                "view" => (one("read_file", json!({ "path": path })), Effect::Read),
+                "str_replace" => {
+                    let edit = json!({ "path": path, "old": text("old_str"), "new": text("new_str") });
+                    (one("edit_file", edit), Effect::Write)
+                }
+                "create" => (one("write_file", json!({ "path": path, "content": text("file_text") })), Effect::Write),
+                // What the file will be is not said; what is judged is the path.
+                _ => (one("write_file", json!({ "path": path, "content": text("new_str") })), Effect::Write),
+            }
+        }
+        "write_file" => {
+            (one("write_file", json!({ "path": text("file_path"), "content": text("content") })), Effect::Write)
+        }
+        "edit" => {
+            let edit = json!({ "path": text("file_path"), "old": text("old_string"), "new": text("new_string") });
+            (one("edit_file", edit), Effect::Write)
+        }
+        "read_file" => (one("read_file", json!({ "path": text("file_path") })), Effect::Read),
+        "list_directory" => (one("list_directory", json!({ "path": text("dir_path") })), Effect::Read),
+        "glob" => (one("find_files", searched(args)), Effect::Read),
+        "grep" => (one("grep", searched(args)), Effect::Read),
+        // It writes a list of tasks down beside the conversation, and thinks.
+        "task_tracker" | "think" | "finish" => (Vec::new(), Effect::Read),
+        _ => (Vec::new(), Effect::Execute),
+    }
+}
+
+/// It looks at what a command printed meanwhile, or sends a key such as Ctrl-C to it.
+fn only_waits(args: &Value) -> bool {
+    let line = args.get("command").and_then(Value::as_str).unwrap_or_default().trim();
+    let typed = args.get("is_input") == Some(&Value::Bool(true));
+    let key = line.strip_prefix("C-").is_some_and(|key| key.len() == 1);
+    line.is_empty() || (typed && key)
+}
+
+fn searched(args: &Value) -> Value {
+    let mut all = json!({ "pattern": args.get("pattern").cloned().unwrap_or_else(|| json!("")) });
+    if let Some(path) = args.get("path").and_then(Value::as_str) {
+        all["path"] = json!(path);
+    }
+    all
+}
+
+/// What an observation says came of a call.
+pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
+    match kind(event) {
+        "AgentErrorEvent" => {
+            let error = event.get("error").and_then(Value::as_str).unwrap_or("it does not say why");
+            ToolResult::failed(call, ErrorCategory::Exception, &clipped(error.to_owned()))
+        }
+        _ => {
+            let seen = event.get("observation").unwrap_or(&Value::Null);
+            let said = clipped(texts(seen.get("content")));
+            let code = seen.get("exit_code").and_then(Value::as_i64).filter(|code| *code != 0);
+            if seen.get("is_error") == Some(&Value::Bool(true)) {
+                return ToolResult::failed(call, ErrorCategory::Exception, &said);
+            }
+            let text = match code {
+                // It still runs, or nobody knows.
+                Some(-1) | None => said,
+                Some(code) => format!("exit code {code}\n{said}"),
+            };
+            ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact: None }
+        }
+    }
+}
+
+/// Where the terminal was after a command.
+pub(super) fn cwd(event: &Value) -> Option<&str> {
+    event.get("observation")?.get("metadata")?.get("working_dir")?.as_str().filter(|path| path.starts_with('/'))
+}
+
+/// The texts of a list of contents.
+pub(super) fn texts(content: Option<&Value>) -> String {
+    let content = content.and_then(Value::as_array).into_iter().flatten();
+    content.filter_map(|block| block.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+fn clipped(text: String) -> String {
+    if text.len() <= MAX_RESULT {
+        return text;
+    }
+    format!("{}\n[…]", &text[..text.floor_char_boundary(MAX_RESULT)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, args: Value, expect: &str) {
+        let (like, effect) = likeness(name, &args, None);
+        let like: Vec<String> = like.iter().map(|like| format!("{} {}", like.tool, like.args)).collect();
+        assert_eq!(format!("{effect:?}: {}", like.join("; ")), expect);
+    }
+
+    #[test]
+    fn its_calls_are_judged_as_ours() {
+        check("terminal", json!({"command": "ls", "is_input": false}), r#"Execute: bash {"command":"ls"}"#);
+        check("terminal", json!({"command": "rm x", "is_input": true}), r#"Execute: bash {"command":"rm x"}"#);
+        check("terminal", json!({"command": "C-c", "is_input": true}), "Read: ");
+        check("terminal", json!({"command": "C-c"}), r#"Execute: bash {"command":"C-c"}"#);
+        check("terminal", json!({"command": "", "is_input": false}), "Read: ");
+        check("file_editor", json!({"command": "view", "path": "/w/a"}), r#"Read: read_file {"path":"/w/a"}"#);
+        check(
+            "file_editor",
+            json!({"command": "create", "path": "/w/a", "file_text": "x"}),
+            r#"Write: write_file {"path":"/w/a","content":"x"}"#,
+        );
+        check(
+            "file_editor",
+            json!({"command": "str_replace", "path": "/w/a", "old_str": "x", "new_str": "y"}),
+            r#"Write: edit_file {"path":"/w/a","old":"x","new":"y"}"#,
+        );
+        check(
+            "file_editor",
+            json!({"command": "insert", "path": "/w/a", "insert_line": 1, "new_str": "y"}),
+            r#"Write: write_file {"path":"/w/a","content":"y"}"#,
+        );
+        check(
+            "file_editor",
+            json!({"command": "brandnew", "path": "/w/a"}),
+            r#"Write: write_file {"path":"/w/a","content":""}"#,
+        );
+        check("write_file", json!({"file_path": 7}), r#"Write: write_file {"path":"","content":""}"#);
+        check("glob", json!({"pattern": "*.rs"}), r#"Read: find_files {"pattern":"*.rs"}"#);
+        check("task_tracker", json!({"command": "plan"}), "Read: ");
+        check("docs_search", json!({}), "Execute: ");
+    }
+
+    #[test]
+    fn a_terminal_elsewhere_is_judged_there() {
+        let (like, _) = likeness("terminal", &json!({"command": "ls"}), Some("/w/sub"));
+        assert_eq!(like[0].args, json!({"command": "ls", "workdir": "/w/sub"}));
+    }
+
+    #[track_caller]
+    fn check_call(event: Value, expect: Option<&str>) {
+        let call = call(&event).map(|call| format!("{} {} {}", call.id, call.name, call.args));
+        assert_eq!(call.as_deref(), expect);
+    }
+
+    #[test]
+    fn the_action_is_the_call_and_what_cannot_be_read_is_shown_as_it_was_said() {
+        check_call(
+            json!({"tool_name": "terminal", "tool_call_id": "c", "action": {"kind": "TerminalAction", "command": "ls"}}),
+            Some(r#"c terminal {"command":"ls"}"#),
+        );
+        check_call(
+            json!({"tool_name": "find", "tool_call_id": "c", "action": {"kind": "MCPToolAction", "data": {"q": 1}}}),
+            Some(r#"c find {"q":1}"#),
+        );
+        check_call(
+            json!({"tool_name": "x", "tool_call_id": "c", "tool_call": {"arguments": "{broken"}}),
+            Some(r#"c x {"arguments":"{broken"}"#),
+        );
+        check_call(json!({"tool_name": "x"}), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! How OpenHands says a turn ended, and what it says it spent. Nothing of it is believed by anybody but the log.
+
+use serde_json::Value;
+use windlass_core::budget::Usage;
+use windlass_core::provider::{ProviderError, ProviderErrorKind};
+
+use crate::agent::{End, Reported};
+
+/// What became of a conversation that does not run any more; `None` while it does, or waits for an answer of ours.
+/// `error` is the last one that was told.
+pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<End> {
+    Some(match status {
+        "running" | "waiting_for_confirmation" => return None,
+        _ if cancelled => End::Cancelled,
+        "finished" => End::Done,
+        "error" => failed(error),
+        "stuck" => End::OwnLimit("it noticed that it does the same again and again".to_owned()),
+        "paused" | "idle" => End::Broken("it stopped half way by itself".to_owned()),
+        other => End::Broken(format!("it ended with `{}`, which is not known here", other.escape_debug())),
+    })
+}
+
+fn failed(error: Option<&Value>) -> End {
+    let Some(error) = error else { return End::Broken("it failed, and does not say why".to_owned()) };
+    let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (code, detail) = (text(error, "code"), text(error, "detail"));
+    let message = format!("OpenHands reports: {}", clip(&detail));
+    let family = error.get("classification").map(|of| text(of, "kind")).unwrap_or_default();
+    let kind = match (code.as_str(), family.as_str()) {
+        ("MaxIterationsReached" | "MaxBudgetReached", _) => return End::OwnLimit(clip(&detail).to_owned()),
+        ("LLMContextWindowExceedError", _) => ProviderErrorKind::ContextLength,
+        ("LLMBadRequestError", _) => ProviderErrorKind::InvalidRequest,
+        ("LLMTimeoutError", _) => ProviderErrorKind::Network { transient: true },
+        (_, "auth") => ProviderErrorKind::Authentication,
+        (_, "rate_limit" | "quota") => ProviderErrorKind::RateLimited { retry_after: None },
+        ("LLMServiceUnavailableError" | "LLMNoResponseError" | "LLMError", _) => {
+            ProviderErrorKind::Unavailable { retry_after: None }
+        }
+        (_, "transient") => ProviderErrorKind::Unavailable { retry_after: None },
+        _ => return End::Broken(format!("it failed with {code}: {}", clip(&detail))),
+    };
+    End::Provider(ProviderError { kind, message, status: None })
+}
+
+fn clip(text: &str) -> &str {
+    &text[..text.floor_char_boundary(2_000)]
+}
+
+/// What a conversation took so far, so that only what is new is told.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    usage: Usage,
+    cost_micros: u64,
+}
+
+impl Meter {
+    /// What is new in a count of the whole conversation.
+    pub(super) fn more(&mut self, stats: &Value) -> Option<Reported> {
+        let all = stats.get("usage_to_metrics").and_then(Value::as_object)?;
+        let (mut usage, mut cost_micros, mut model) = (Usage::default(), 0_u64, None);
+        for metrics in all.values() {
+            usage.add(tokens(metrics.get("accumulated_token_usage").unwrap_or(&Value::Null)));
+            let cost = metrics.get("accumulated_cost").and_then(Value::as_f64).unwrap_or_default();
+            cost_micros = cost_micros.saturating_add(micros(cost));
+            model = model.or_else(|| metrics.get("model_name").and_then(Value::as_str).map(bare));
+        }
+        let more = Reported {
+            usage: Usage {
+                input: usage.input.saturating_sub(self.usage.input),
+                cache_read: usage.cache_read.saturating_sub(self.usage.cache_read),
+                cache_write: usage.cache_write.saturating_sub(self.usage.cache_write),
+                output: usage.output.saturating_sub(self.usage.output),
+            },
+            cost_micros: cost_micros.checked_sub(self.cost_micros).filter(|more| *more > 0),
+            model,
+        };
+        (self.usage, self.cost_micros) = (usage, cost_micros);
+        (more.usage != Usage::default() || more.cost_micros.is_some()).then_some(more)
+    }
+}
+
+/// A model's name without its vendor.
+fn bare(name: &str) -> String {
+    name.split_once('/').map_or(name, |(_, bare)| bare).to_owned()
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn micros(usd: f64) -> u64 {
+    // Out of range it stops at the ends, and no number is none.
+    (usd * 1e6).round() as u64
+}
+
+fn tokens(from: &Value) -> Usage {
+    let number = |key: &str| from.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let (cache_read, cache_write) = (number("cache_read_tokens"), number("cache_write_tokens"));
+    // Its input is all of it.
+    let input = number("prompt_tokens").saturating_sub(cache_read).saturating_sub(cache_write);
+    Usage { input, cache_read, cache_write, output: number("completion_tokens") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(status: &str, error: Value, expect: &str) {
+        let error = Some(&error).filter(|error| !error.is_null());
+        let end = end(status, error, false);
+        let text = match end {
+            None => "goes on".to_owned(),
+            Some(End::Provider(err)) => format!("{:?}", err.kind),
+            Some(end) => format!("{end:?}"),
+        };
+        assert!(text.contains(expect), "{text}");
+    }
+
+    #[test]
+    fn states_and_errors_are_ends() {
+        check("running", Value::Null, "goes on");
+        check("waiting_for_confirmation", Value::Null, "goes on");
+        check("finished", Value::Null, "Done");
+        check("stuck", Value::Null, "OwnLimit");
+        check("paused", Value::Null, "Broken");
+        check("deleting", Value::Null, "`deleting`, which is not known");
+        check("error", Value::Null, "does not say why");
+        check("error", json!({"code": "MaxIterationsReached", "detail": "20"}), "OwnLimit(\"20\")");
+        check("error", json!({"code": "KeyError", "detail": "x"}), "it failed with KeyError: x");
+        check("error", json!({"code": "LLMServiceUnavailableError", "detail": "x"}), "Unavailable");
+        check("error", json!({"code": "LLMContextWindowExceedError", "detail": "x"}), "ContextLength");
+        check("error", json!({"code": "OpenAIError", "classification": {"kind": "auth"}}), "Authentication");
+        check("error", json!({"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}), "RateLimited");
+        assert_eq!(end("error", None, true), Some(End::Cancelled));
+    }
+
+    #[test]
+    fn only_what_is_new_is_told() {
+        let stats = |prompt: u64, cost: f64| {
+            json!({"usage_to_metrics": {
+                "agent": {"model_name": "openai/m", "accumulated_cost": cost, "accumulated_token_usage":
+                    {"prompt_tokens": prompt, "completion_tokens": 30, "cache_read_tokens": 1_000}},
+                "condenser": {"model_name": "openai/m", "accumulated_cost": 0.0, "accumulated_token_usage": null},
+            }})
+        };
+        let mut meter = Meter::default();
+        let first = meter.more(&stats(1_200, 0.004_05)).unwrap_or_default();
+        assert_eq!(first.usage, Usage { input: 200, cache_read: 1_000, cache_write: 0, output: 30 });
+        assert_eq!((first.cost_micros, first.model.as_deref()), (Some(4_050), Some("m")));
+        assert_eq!(meter.more(&stats(1_200, 0.004_05)), None);
+        let next = meter.more(&stats(1_300, 0.005)).unwrap_or_default();
+        assert_eq!((next.usage.input, next.cost_micros), (100, Some(950)));
+        assert_eq!(meter.more(&json!({})), None);
+    }
+}

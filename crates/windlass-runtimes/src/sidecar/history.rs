@@ -1,0 +1,102 @@
+//! The conversation as the log has it, in the plain items that every SDK is told: words, calls and their results. What is
+//! too long to be told again is left out from its beginning, and that is said.
+
+use serde_json::{Value, json};
+use windlass_core::history::Entry;
+use windlass_core::message::{Message, Part, Role};
+use windlass_core::runtime::Job;
+
+/// Bytes of a conversation that are told again.
+const MOST: usize = 1 << 20;
+/// What stands for what is left out.
+const LEFT_OUT: &str = "[The beginning of this conversation is left out, because it is long.]";
+
+/// The conversation without the prompt that is to be said now.
+pub(super) fn items(job: &Job<'_>) -> Vec<Value> {
+    let history = job.outlet.history();
+    let said = match history.split_last() {
+        // A try that goes on after an answer has said its prompt, and more.
+        Some((last, earlier)) if job.pending.is_empty() && last.role == Role::User => earlier,
+        _ => history.as_slice(),
+    };
+    of(said, MOST)
+}
+
+fn of(said: &[Entry], most: usize) -> Vec<Value> {
+    let mut room = most;
+    let fits = |entry: &&Entry| {
+        let left = room.checked_sub(entry.bytes());
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    let told = said.iter().rev().take_while(fits).count();
+    let (left_out, told) = said.split_at(said.len() - told);
+    // A result without its call would be no conversation.
+    let told = &told[told.iter().take_while(|entry| !left_out.is_empty() && entry.role == Role::Tool).count()..];
+    let note = (!left_out.is_empty()).then(|| json!({ "type": "user", "text": LEFT_OUT }));
+    note.into_iter().chain(told.iter().flat_map(|entry| message(entry))).collect()
+}
+
+fn message(message: &Message) -> Vec<Value> {
+    let who = if message.role == Role::User { "user" } else { "assistant" };
+    let item = |part: &Part| match part {
+        Part::Text { text } if text.trim().is_empty() => None,
+        Part::Text { text } => Some(json!({ "type": who, "text": text })),
+        Part::Call(call) => {
+            Some(json!({ "type": "tool_call", "call_id": call.id, "name": call.name, "arguments": call.args }))
+        }
+        Part::Result(result) => Some(json!({
+            "type": "tool_result",
+            "call_id": result.id,
+            "name": result.name,
+            "content": result.text,
+            "is_error": result.error.is_some(),
+        })),
+        // What a model thought is only of use to the vendor that it came from, and pictures are not passed on.
+        Part::Reasoning { .. } | Part::Image { .. } => None,
+    };
+    message.parts.iter().filter_map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::message::{Origin, ToolCall, ToolResult};
+
+    use super::*;
+
+    fn call(id: &str) -> ToolCall {
+        ToolCall { id: id.into(), name: "bash".to_owned(), args: json!({"command": "ls"}), malformed: None }
+    }
+
+    fn conversation() -> Vec<Entry> {
+        let thought = Part::Reasoning { text: "hm".to_owned(), opaque: None };
+        let parts = vec![thought, Part::Text { text: "I look.".to_owned() }, Part::Call(call("c1"))];
+        let asked = Message { role: Role::Assistant, origin: Origin::Model, parts };
+        let result = ToolResult { id: "c1".into(), name: "bash".into(), text: "a".into(), error: None, artifact: None };
+        let came = Message { role: Role::Tool, origin: Origin::Engine, parts: vec![Part::Result(result)] };
+        [Message::user("Do it."), asked, came, Message::assistant("Done.")].map(Entry::new).to_vec()
+    }
+
+    #[track_caller]
+    fn check(most: usize, expect: &[&str]) {
+        let items = of(&conversation(), most);
+        let kinds: Vec<String> = items
+            .iter()
+            .map(|item| item.get("text").or(item.get("call_id")).and_then(Value::as_str).unwrap_or_default().to_owned())
+            .collect();
+        assert_eq!(kinds, expect, "{items:?}");
+    }
+
+    #[test]
+    fn a_conversation_is_told_in_plain_items_and_a_long_one_from_its_end() {
+        let all = ["Do it.", "I look.", "c1", "c1", "Done."];
+        check(MOST, &all);
+        let sizes: Vec<usize> = conversation().iter().map(Entry::bytes).collect();
+        let last = |n: usize| sizes[sizes.len() - n..].iter().sum::<usize>();
+        check(last(4), &all);
+        check(last(3), &[LEFT_OUT, "I look.", "c1", "c1", "Done."]);
+        // The result alone is left out with its call.
+        check(last(2), &[LEFT_OUT, "Done."]);
+        check(0, &[LEFT_OUT]);
+    }
+}

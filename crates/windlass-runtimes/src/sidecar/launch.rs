@@ -1,0 +1,134 @@
+//! How a sidecar is started, and what a turn of it begins with. Nothing is started here.
+
+use serde_json::{Map, Value, json};
+use windlass_core::enclosure::Launch;
+use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
+use windlass_providers::protocol::{is_strict, reasons};
+
+use super::history;
+use super::options::{FIRST, Sdk, SidecarOptions, Wire};
+use crate::agent::{ModelAccess, Visit};
+
+/// Where the program is put, in the agent's home.
+const FOLDER: &str = ".windlass/sidecar";
+/// The program.
+const PROGRAM: &[(&str, &str)] = &[
+    ("__main__.py", include_str!("python/__main__.py")),
+    ("host.py", include_str!("python/host.py")),
+    ("openai_agents.py", include_str!("python/openai_agents.py")),
+    ("google_adk.py", include_str!("python/google_adk.py")),
+];
+/// What keeps the SDKs and what they bring from telling others about it, and from asking the network as they start.
+const QUIET: &[(&str, &str)] = &[
+    ("OPENAI_AGENTS_DISABLE_TRACING", "1"),
+    ("OTEL_SDK_DISABLED", "true"),
+    ("LITELLM_MODE", "PRODUCTION"),
+    ("LITELLM_TELEMETRY", "False"),
+    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+];
+/// How often the SDK asks again. Whoever serves the model knows better.
+const RETRIES: u32 = 1;
+
+/// Puts the program into the home and says how to start it.
+pub(super) fn launch(sdk: Sdk, options: &SidecarOptions, visit: &Visit<'_>) -> Result<Launch, String> {
+    visit.place.clear(FOLDER).map_err(|err| err.to_string())?;
+    for (name, text) in PROGRAM {
+        visit.place.put(&format!("{FOLDER}/{name}"), text.as_bytes()).map_err(|err| err.to_string())?;
+    }
+    let folder = visit.place.home().join(FOLDER).to_string_lossy().into_owned();
+    let mut argv = vec![options.program.clone()];
+    // Isolated: neither the repository nor a variable says what is imported.
+    argv.extend(["-I".to_owned(), "-B".to_owned(), folder, sdk.name().to_owned()]);
+    let given = options.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let quiet = QUIET.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Ok(Launch { argv, env: given.chain(quiet).collect(), workdir: String::new() })
+}
+
+/// The message that begins a turn. A new program is told the conversation so far; one that was kept has it.
+pub(super) fn start(
+    sdk: Sdk,
+    wire: Wire,
+    options: &SidecarOptions,
+    visit: &Visit<'_>,
+    say: &str,
+    new: bool,
+) -> Result<Value, String> {
+    let ModelAccess::Metered { url, key } = &visit.model else {
+        return Err(format!("{} has no sign-in of its own; its model is asked with a key", sdk.name()));
+    };
+    let tools: Vec<&ToolSpec> = offered(visit.job.toolbox).collect();
+    let mut start = json!({
+        "type": "start",
+        "model": {
+            "base_url": format!("{url}{}", wire.path()),
+            "api_key": key,
+            "api": wire.word(),
+            "max_retries": RETRIES,
+        },
+        "agents": agents(options, visit, &tools)?,
+        "tools": tools.iter().map(|spec| tool(spec)).collect::<Vec<_>>(),
+        "settings": settings(options),
+        "prompt": say,
+    });
+    if let Some(turns) = options.max_turns {
+        start["max_turns"] = json!(turns);
+    }
+    if new {
+        start["history"] = Value::Array(history::items(visit.job));
+    }
+    // Others are asked in words, which the prompt has; the engine looks at the answer either way.
+    if let Some(wanted) = visit.output.filter(|_| sdk == Sdk::OpenAiAgents && wire == Wire::Responses) {
+        start["output_schema"] = json!({ "schema": wanted.schema, "strict": is_strict(&wanted.schema) });
+    }
+    Ok(start)
+}
+
+/// All tools that the built-in agent would have.
+fn offered(toolbox: &dyn Toolbox) -> impl Iterator<Item = &ToolSpec> {
+    let ours = |spec: &&ToolSpec| matches!(spec.exposure, Exposure::Native | Exposure::Function);
+    toolbox.tools().iter().map(|tool| tool.spec()).filter(ours)
+}
+
+fn tool(spec: &ToolSpec) -> Value {
+    json!({ "name": spec.name, "description": spec.description, "parameters": spec.schema })
+}
+
+fn settings(options: &SidecarOptions) -> Value {
+    let mut settings = Map::new();
+    let mut say = |name: &str, value: Option<Value>| value.and_then(|value| settings.insert(name.to_owned(), value));
+    say("temperature", options.temperature.map(Value::from));
+    say("max_output", options.max_output.map(Value::from));
+    say("effort", options.effort.as_deref().map(Value::from));
+    say("parallel_tool_calls", options.parallel_tool_calls.map(Value::from));
+    Value::Object(settings)
+}
+
+/// The first agent and those it can hand over to, each with what it is told.
+fn agents(options: &SidecarOptions, visit: &Visit<'_>, tools: &[&ToolSpec]) -> Result<Value, String> {
+    let model = options.model.as_deref().ok_or("it has to be told its model, and none was named")?;
+    let words = visit.standing_words();
+    let mut agents = vec![json!({
+        "name": FIRST,
+        "description": "Does the task, and hands over what others do better.",
+        "instructions": words,
+        "model": model,
+        "reasons": reasons(model),
+        "tools": null,
+    })];
+    for helper in &options.agents {
+        let known = |name: &&String| tools.iter().any(|spec| spec.name == **name);
+        if let Some(missing) = helper.tools.iter().flatten().find(|name| !known(name)) {
+            return Err(format!("`agents` gives `{}` the tool `{missing}`, and this run has none", helper.name));
+        }
+        let model = helper.model.as_deref().unwrap_or(model);
+        agents.push(json!({
+            "name": helper.name,
+            "description": helper.description,
+            "instructions": format!("{}\n\n{words}", helper.instructions),
+            "model": model,
+            "reasons": reasons(model),
+            "tools": helper.tools,
+        }));
+    }
+    Ok(Value::Array(agents))
+}

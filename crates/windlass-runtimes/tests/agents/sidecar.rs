@@ -1,0 +1,332 @@
+//! The sidecar as it was recorded with both SDKs, and as it never should be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_core::clock::Clock;
+use windlass_core::runtime::Stop;
+use windlass_runtimes::agent::{Metering, WantedOutput};
+use windlass_runtimes::sidecar::{Sdk, Sidecar, SidecarOptions, Wire};
+
+use crate::script::{Step, recording};
+use crate::stage::{Quiet, Stage};
+
+/// What both SDKs said to the same model, by what was tried.
+macro_rules! recorded {
+    ($name:literal) => {
+        [
+            (Sdk::OpenAiAgents, include_str!(concat!("../fixtures/sidecar/openai-agents-", $name, ".jsonl"))),
+            (Sdk::GoogleAdk, include_str!(concat!("../fixtures/sidecar/google-adk-", $name, ".jsonl"))),
+        ]
+    };
+}
+
+const READY: &str = r#"{"dir":"<","msg":{"type":"ready","protocol":1}}
+{"dir":">","msg":{"type":"start","id":"turn1","history":[]}}
+"#;
+const DONE: &str = r#"{"dir":"<","msg":{"type":"done","id":"turn1","status":"completed","output":"Done."}}
+"#;
+
+fn stage(text: &str) -> Stage {
+    let mut stage = Stage::scripted(vec![(recording(text), 0)]);
+    stage.metering = Metering::Wire(Arc::new(Quiet));
+    stage
+}
+
+/// The wire that a recording was made with.
+fn wire(text: &str) -> Wire {
+    match text {
+        text if text.contains(r#""api": "anthropic""#) => Wire::Anthropic,
+        text if text.contains(r#""api": "chat""#) => Wire::Chat,
+        _ => Wire::Responses,
+    }
+}
+
+fn block_on(stage: &Stage, sdk: Sdk, wire: Wire, given: Value) -> Stop {
+    let options = SidecarOptions { model: Some("m".into()), ..serde_json::from_value(given).unwrap() };
+    let sidecar = Sidecar::new(sdk, wire, options).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stop = runtime.block_on(stage.run(sidecar, "Do it."));
+    assert_eq!(stage.heard().faults, Vec::<String>::new());
+    stop
+}
+
+/// Both SDKs came to the same, deltas left out.
+#[track_caller]
+fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
+    for (sdk, text) in recorded {
+        let stage = stage(text);
+        let stop = block_on(&stage, sdk, wire(text), given.clone());
+        assert!(format!("{stop:?}").starts_with(expect.0), "{}: {stop:?}", sdk.name());
+        // Their names for calls are their own.
+        let named = |line: String| line.replace("toolu_", "call_").replace("kit_000", "").replace(sdk.name(), "SDK");
+        let lines: Vec<String> =
+            stage.lines().into_iter().filter(|line| !line.starts_with("delta ")).map(named).collect();
+        assert_eq!(lines, expect.1, "{}: {lines:#?}", sdk.name());
+    }
+}
+
+#[test]
+fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
+    let lines = [
+        "began ",
+        r#"said <call_0 bash {"command":"echo hi"}>"#,
+        r#"ran call_0 bash {"command":"echo hi"}"#,
+        r#"said <call_1 lookup {"key":"k1"}>"#,
+        r#"ran call_1 lookup {"key":"k1"}"#,
+        "said Both were looked at. Shall I do the rest?",
+        "said Nobody can confirm anything: you have every permission that there is. Do the whole task now, in the files.",
+        "said All is done.",
+        "warned usage_differs: SDK reports 4920 tokens; 0 went through the meter, and those count",
+    ];
+    check(recorded!("work"), json!({}), ("Done", &lines));
+    // It is told the conversation once, and what it may do every time.
+    let (sdk, text) = recorded!("work")[0];
+    let stage = stage(text);
+    block_on(&stage, sdk, wire(text), json!({}));
+    let heard = stage.heard();
+    let starts: Vec<&Value> = heard.lines.iter().filter(|line| line["type"] == "start").collect();
+    assert_eq!(starts.len(), 2);
+    assert_eq!((&starts[0]["history"], starts[1].get("history")), (&json!([]), None));
+    let names: Vec<&str> = starts[1]["tools"].as_array().unwrap().iter().filter_map(|t| t["name"].as_str()).collect();
+    assert_eq!(names, ["bash", "lookup"]);
+    assert_eq!(starts[0]["model"]["base_url"], "http://127.0.0.1:8080/v1");
+    assert_eq!(starts[0]["prompt"], "Do it.");
+    let told = starts[0]["agents"][0]["instructions"].as_str().unwrap();
+    assert!(told.contains("without a person at hand"), "{told}");
+    assert_eq!(stage.launches.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_handoff_is_in_the_log() {
+    let agents =
+        json!([{"name": "reviewer", "description": "Reviews.", "instructions": "Review.", "tools": ["lookup"]}]);
+    for (sdk, text) in recorded!("handoff") {
+        let stage = stage(text);
+        let stop = block_on(&stage, sdk, wire(text), json!({"agents": agents}));
+        assert!(matches!(stop, Stop::Done), "{stop:?}");
+        let lines = stage.lines();
+        assert!(lines.contains(&"said The agent `coder` hands over to `reviewer`.".to_owned()), "{lines:#?}");
+        assert!(lines.contains(&"said Reviewed.".to_owned()), "{lines:#?}");
+        let heard = stage.heard();
+        let told = &heard.lines[0]["agents"][1];
+        assert_eq!(
+            (&told["name"], &told["model"], &told["tools"]),
+            (&json!("reviewer"), &json!("m"), &json!(["lookup"]))
+        );
+    }
+}
+
+#[test]
+fn a_limit_a_refusal_and_an_error_are_told_apart() {
+    let two = [
+        "began ",
+        r#"said <call_0 bash {"command":"echo a"}>"#,
+        r#"ran call_0 bash {"command":"echo a"}"#,
+        r#"said <call_1 bash {"command":"echo b"}>"#,
+        r#"ran call_1 bash {"command":"echo b"}"#,
+        "warned usage_differs: SDK reports 2460 tokens; 0 went through the meter, and those count",
+    ];
+    let limit =
+        |sdk: &str| format!("Failed {{ reason: Runtime, detail: \"{sdk} stopped at a limit of its own: it made 2");
+    for one in recorded!("limit") {
+        check([one, one], json!({"max_turns": 2}), (&limit(one.0.name()), &two));
+    }
+    for one in recorded!("refused") {
+        let stage = stage(one.1);
+        let stop = block_on(&stage, one.0, wire(one.1), json!({}));
+        assert_eq!(format!("{stop:?}"), "Refused { category: Safety, detail: \"I cannot help with that.\" }");
+    }
+    check(recorded!("fail"), json!({}), ("Provider(ProviderError { kind: Unavailable", &[]));
+}
+
+#[test]
+fn a_cancel_is_told_to_the_program() {
+    for (sdk, text) in recorded!("cancel") {
+        let mut stage = stage(text);
+        stage.cancel_at = Some("delta three");
+        let stop = block_on(&stage, sdk, wire(text), json!({}));
+        assert!(matches!(stop, Stop::Cancelled), "{stop:?}");
+        assert_eq!(stage.heard().lines.last().unwrap()["type"], "cancel");
+    }
+}
+
+/// Plays one turn with these lines in it.
+#[track_caller]
+fn plays(lines: &[Value], expect: (&str, &[&str])) {
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let stage = stage(&[READY, &lines, DONE].concat());
+    let stop = block_on(&stage, Sdk::OpenAiAgents, Wire::Responses, json!({}));
+    assert!(format!("{stop:?}").starts_with(expect.0), "{stop:?}");
+    assert_eq!(stage.lines(), expect.1, "{:#?}", stage.lines());
+}
+
+fn says(msg: Value) -> Value {
+    json!({"dir": "<", "msg": msg})
+}
+
+fn calls(id: &str, name: &str, args: Value) -> Value {
+    says(json!({"type": "tool_call", "call_id": id, "name": name, "arguments": args}))
+}
+
+fn hears(id: &str, content: &str) -> Value {
+    json!({"dir": ">", "msg": {"type": "tool_result", "call_id": id, "content": content}})
+}
+
+#[test]
+fn several_calls_are_open_at_once_and_each_is_answered_once() {
+    plays(
+        &[
+            calls("a", "lookup", json!({"key": "k1"})),
+            calls("b", "bash", json!({"command": "x"})),
+            hears("a", "value-of-k1"),
+            hears("b", "value-of-"),
+            // Some servers count from one in every answer.
+            calls("a", "lookup", json!({"key": "k2"})),
+            hears("a", "value-of-k2"),
+        ],
+        (
+            "Done",
+            &[
+                "began ",
+                r#"said <a lookup {"key":"k1"}>"#,
+                r#"ran a lookup {"key":"k1"}"#,
+                r#"said <b bash {"command":"x"}>"#,
+                r#"ran b bash {"command":"x"}"#,
+                r#"said <a~2 lookup {"key":"k2"}>"#,
+                r#"ran a~2 lookup {"key":"k2"}"#,
+            ],
+        ),
+    );
+}
+
+#[test]
+fn a_call_that_is_asked_for_twice_runs_once_and_has_a_result_in_the_end() {
+    let call = calls("n", "lookup", json!({"key": "never"}));
+    plays(
+        &[call.clone(), call],
+        (
+            "Done",
+            &[
+                "began ",
+                r#"said <n lookup {"key":"never"}>"#,
+                r#"ran n lookup {"key":"never"}"#,
+                "warned unread_lines: 0 lines of the sidecar could not be read, and 1 were of a kind that is not known here; \
+                 they were passed over",
+                "reported n lookup: Error [interrupted]: the agent ended before it said what came of it",
+            ],
+        ),
+    );
+}
+
+#[test]
+fn what_it_thinks_goes_with_what_it_does() {
+    let thought = |text: &str| says(json!({"type": "reasoning", "text": text}));
+    plays(
+        &[
+            says(json!({"type": "reasoning_delta", "text": "h"})),
+            thought("hm"),
+            calls("a", "lookup", json!({"key": "k"})),
+            hears("a", "value-of-k"),
+            thought("so"),
+            says(json!({"type": "message", "text": "That is it."})),
+        ],
+        (
+            "Done",
+            &[
+                "delta Reasoning h",
+                "began ",
+                r#"said (hm) | <a lookup {"key":"k"}>"#,
+                r#"ran a lookup {"key":"k"}"#,
+                "said (so) | That is it.",
+            ],
+        ),
+    );
+}
+
+#[test]
+fn a_task_that_is_declined_ends_the_turn() {
+    let args = json!({"category": "policy", "reason": "The rules of this project forbid it."});
+    let said = format!("<a refuse {args}>");
+    plays(
+        &[calls("a", "refuse", args.clone()), hears("a", "value-of-")],
+        (
+            "Refused { category: Policy, detail: \"The rules of this project forbid it.\" }",
+            &["began ", &format!("said {said}"), &format!("ran a refuse {args}")],
+        ),
+    );
+}
+
+#[track_caller]
+fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
+    let mut stage = Stage::scripted(vec![(steps, exit)]);
+    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let stop = block_on(&stage, Sdk::GoogleAdk, Wire::Gemini, json!({}));
+    let text = format!("{stop:?}");
+    assert!(text.contains("reason: Runtime") && text.contains(expect), "{text}");
+}
+
+#[test]
+fn one_that_is_no_sidecar_is_not_believed() {
+    breaks(Vec::new(), 0, "it ended without an answer, with exit code 0");
+    let complaint = r#"{"dir":"2","msg":"ModuleNotFoundError: No module named 'google'"}"#;
+    breaks(recording(complaint), 1, "with exit code 1; the last on its standard error: ModuleNotFoundError");
+    breaks(recording(r#"{"dir":"<","msg":{"type":"ready","protocol":2}}"#), 0, "speaks version Some(2)");
+    breaks(recording(&"\"noise\"\n".repeat(10_001)), 0, "other things than that it is ready");
+    let other = r#"{"dir":"<","msg":{"type":"done","id":"turn9","status":"completed","output":"Done."}}"#;
+    breaks(recording(&format!("{READY}{other}")), 0, "it ended without an answer");
+}
+
+#[test]
+fn one_that_never_says_hello_is_given_up() {
+    let steps = recording("{\"dir\":\"2\",\"msg\":\"still importing\"}\n{\"dir\":\"hang\"}");
+    let mut stage = Stage::scripted(vec![(steps, 0)]);
+    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let clock = stage.clock.clone();
+    let options = SidecarOptions { model: Some("m".into()), ..SidecarOptions::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stop = runtime.block_on(async {
+        let sidecar = Sidecar::new(Sdk::GoogleAdk, Wire::Gemini, options).unwrap();
+        let mut run = std::pin::pin!(stage.run(sidecar, "Do it."));
+        loop {
+            tokio::select! {
+                biased;
+                stop = &mut run => break stop,
+                () = tokio::task::yield_now() => clock.advance(Duration::from_millis(100)),
+            }
+        }
+    });
+    assert!(
+        format!("{stop:?}").contains("not ready after 60 seconds; the last on its standard error: still importing")
+    );
+    assert!(clock.monotonic() >= Duration::from_secs(60));
+}
+
+#[test]
+fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
+    let schema = json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"],
+        "additionalProperties": false});
+    let check = Arc::new(|value: &Value| if value["answer"] == 42 { Ok(()) } else { Err("no".to_owned()) });
+    for (output, wire, told) in [
+        (json!({"answer": 42}), Wire::Responses, json!({"schema": schema, "strict": true})),
+        (json!("```json\n{\"answer\": 42}\n```"), Wire::Chat, Value::Null),
+    ] {
+        let done = says(json!({"type": "done", "id": "turn1", "status": "completed", "output": output}));
+        let mut stage = stage(&format!("{READY}{done}"));
+        stage.output = Some(WantedOutput { schema: schema.clone(), check: check.clone() });
+        let stop = block_on(&stage, Sdk::OpenAiAgents, wire, json!({}));
+        assert!(matches!(&stop, Stop::Answered { output } if *output == json!({"answer": 42})), "{stop:?}");
+        let heard = stage.heard();
+        assert_eq!(heard.lines[0].get("output_schema").cloned().unwrap_or_default(), told);
+        assert!(heard.lines[0]["prompt"].as_str().unwrap().contains("JSON Schema"));
+    }
+}
+
+#[test]
+fn a_tool_that_is_not_there_is_not_given_to_anybody() {
+    let agents = json!([{"name": "a", "description": "d", "instructions": "i", "tools": ["lookup", "no_such_tool"]}]);
+    let stage = stage(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
+    let stop = block_on(&stage, Sdk::OpenAiAgents, Wire::Chat, json!({"agents": agents}));
+    assert!(format!("{stop:?}").contains("gives `a` the tool `no_such_tool`"), "{stop:?}");
+}
