@@ -56,8 +56,8 @@ const DOCS: Stage = Stage {
 };
 const LICENCES: Stage = Stage::new("licences", &["deny", "--locked", "check", "licenses", "bans", "sources"]);
 
-/// Runs every stage; with `agents`, the kit also with the real ones.
-pub(crate) fn run(agents: bool) -> Result<()> {
+/// Runs every stage, the kit with these agents.
+pub(crate) fn run(with: kit::With) -> Result<()> {
     let root = cargo::root()?;
     let began = Instant::now();
     println!("==> tools");
@@ -77,11 +77,7 @@ pub(crate) fn run(agents: bool) -> Result<()> {
     times.push(("attacks", began_attacks.elapsed()));
     println!("==> runtimes: {}", kit::REPEAT);
     let began_kit = Instant::now();
-    if agents {
-        kit::run_with_agents(&root)?
-    } else {
-        kit::run(&root)?
-    }
+    kit::run(&root, with)?;
     times.push(("runtimes", began_kit.elapsed()));
     println!("==> all {} stages passed in {}", stages.len() + 2, seconds(began.elapsed()));
     for (name, took) in times {

@@ -29,14 +29,12 @@ struct Command {
 const COMMANDS: &[Command] = &[
     Command {
         name: "test",
-        takes: "[--agents | --live-local]",
+        takes: "[--agents | --all-agents | --live-local]",
         about: "everything that must hold: format, layout, clippy, all tests, docs, licences, attacks, runtimes; --agents: with \
-                the real agents; --live-local: a real model",
+                the real agents that CI certifies; --all-agents: with all of them; --live-local: a real model",
         run: |args| match args {
             [only] if only == "--live-local" => live::run(),
-            [only] if only == "--agents" => check::run(true),
-            [] => check::run(false),
-            [other, ..] => bail!("{}", unknown("option", other, ["--agents", "--live-local"].into_iter())),
+            args => check::run(with(args, &["--live-local"])?),
         },
     },
     Command {
@@ -74,22 +72,21 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "agents",
-        takes: "",
-        about: "installs the agents that runtimes are certified with, by npm, into target/agents or $WINDLASS_AGENTS",
-        run: |args| {
-            no_arguments("agents", args)?;
-            agents::run().map(drop)
+        takes: "[--all]",
+        about: "installs the agents that runtimes are certified with into target/agents or $WINDLASS_AGENTS; --all: also those \
+                that CI does not run",
+        run: |args| match args {
+            [] => kit::install(&cargo::root()?, false),
+            [only] if only == "--all" => kit::install(&cargo::root()?, true),
+            [other, ..] => bail!("{}", unknown("option", other, ["--all"].into_iter())),
         },
     },
     Command {
         name: "kit",
-        takes: "[--agents]",
-        about: "the conformance kit through the built binary; also the last stage of `test`; --agents: with the real agents",
-        run: |args| match args {
-            [] => kit::run(&cargo::root()?),
-            [only] if only == "--agents" => kit::run_with_agents(&cargo::root()?),
-            [other, ..] => bail!("{}", unknown("option", other, ["--agents"].into_iter())),
-        },
+        takes: "[--agents | --all-agents]",
+        about: "the conformance kit through the built binary; also the last stage of `test`; with agents it writes \
+                docs/runtimes-matrix.md",
+        run: |args| kit::run(&cargo::root()?, with(args, &[])?),
     },
     Command {
         name: "crash",
@@ -143,6 +140,16 @@ fn unknown<'a>(what: &str, given: &str, known: impl Iterator<Item = &'a str> + C
     }
 }
 
+/// With whom the kit runs, by the only option that there may be; `others` are known, too.
+fn with(args: &[String], others: &[&str]) -> Result<kit::With> {
+    let known = || ["--agents", "--all-agents"].into_iter().chain(others.iter().copied());
+    match args {
+        [] => Ok(kit::With::Ours),
+        [only] => kit::With::flag(only).with_context(|| unknown("option", only, known())),
+        [_, other, ..] => bail!("{}", unknown("option", other, known())),
+    }
+}
+
 fn no_arguments(command: &str, args: &[String]) -> Result<()> {
     ensure!(args.is_empty(), "`cargo xtask {command}` takes no arguments, not `{}`", args.join(" "));
     Ok(())
@@ -190,6 +197,25 @@ mod tests {
         check_unknown("tset", "did you mean `test`?");
         check_unknown("schemas", "did you mean `schema`?");
         check_unknown("zzz", "there are: test, bench, schema");
+    }
+
+    #[track_caller]
+    fn check_with(args: &[&str], expect: Result<kit::With, &str>) {
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        let found = with(&args, &["--live-local"]).map_err(|err| err.to_string());
+        match expect {
+            Ok(expect) => assert_eq!(found, Ok(expect)),
+            Err(expect) => assert!(found.as_ref().is_err_and(|err| err.contains(expect)), "{found:?}"),
+        }
+    }
+
+    #[test]
+    fn one_option_says_with_whom_the_kit_runs() {
+        check_with(&[], Ok(kit::With::Ours));
+        check_with(&["--agents"], Ok(kit::With::Agents));
+        check_with(&["--all-agents"], Ok(kit::With::AllAgents));
+        check_with(&["--agent"], Err("did you mean `--agents`?"));
+        check_with(&["--agents", "--live-lokal"], Err("did you mean `--live-local`?"));
     }
 
     #[test]

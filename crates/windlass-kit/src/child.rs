@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 /// The most that is kept of one stream.
 const MAX_OUTPUT: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(5);
+/// An interpreter, its script and one flag between them.
+const FIRST_WORDS: usize = 3;
 
 /// How a child is watched.
 pub(crate) struct Watch<'a> {
@@ -130,6 +132,17 @@ pub(crate) fn processes_with(text: &str) -> Vec<String> {
         named.then(|| format!("{pid} {}", String::from_utf8_lossy(&words).replace('\0', " ").trim()))
     })
     .collect()
+}
+
+/// Ends the processes that name a text anywhere and whose first words hold a name: an agent, not who holds it.
+pub(crate) fn end_those_of(text: &str, name: &str) {
+    for line in processes_with(text) {
+        let (pid, words) = line.split_once(' ').unwrap_or((&line, ""));
+        let is_it = words.split(' ').take(FIRST_WORDS).any(|word| word.contains(name));
+        if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw).filter(|_| is_it) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
 }
 
 /// Whether bytes hold a text.

@@ -6,20 +6,25 @@
 //! holds for every run, `scenario` what is tried, [`Matrix`] what came of it, and [`speed`] what it costs.
 
 mod child;
+mod claims;
 mod contract;
+mod facts;
 mod matrix;
 mod place;
 mod product;
+mod report;
 mod run;
 mod runtime;
 mod scenario;
 pub mod speed;
 
+pub use claims::Claims;
 pub use matrix::{Cell, Matrix};
 pub use product::Product;
+pub use report::Report;
 pub use run::{Options, Told, run};
 pub use runtime::Runtime;
-pub use scenario::{ATTACKS, SCENARIOS, Scenario};
+pub use scenario::{ATTACKS, SCENARIOS, Scenario, Theme};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

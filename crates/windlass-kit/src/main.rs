@@ -1,30 +1,35 @@
 //! The program of the kit. Printing is its job.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use windlass_kit::speed::{self, Speed};
-use windlass_kit::{ATTACKS, Cell, Matrix, Options, Product, Runtime, SCENARIOS, Told};
-use windlass_scripted::{Script, Server};
+use windlass_kit::{ATTACKS, Cell, Claims, Options, Product, Report, Runtime, SCENARIOS, Told};
+use windlass_scripted::{Script, Seen, Server};
 
 const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
-                        [--markdown FILE] [--verbose]
-       windlass-kit speed --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--steps N] [--times N]
+                        [--settings FILE] [--installed DIR] [--if-installed] [--markdown FILE] [--verbose]
+       windlass-kit speed --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--installed DIR] [--steps N] [--times N]
        windlass-kit list
-       windlass-kit serve SCRIPT.json PORT
+       windlass-kit serve SCRIPT.json PORT [LOG.jsonl]
 
-  --runtime   native, claude-code, codex, opencode, patch, completion, acp:COMMAND, fixture (the kit's own honest agent) or
-              hostile (the agent that tries everything); may be given more than once
-  --model     what the runtimes named after it are to use
-  --scenario  only this one; may be given more than once
-  --jobs      so many at a time; 2
-  --markdown  also write the table into this file, between its marks
-  --verbose   show the log of what failed
-  --steps     commands in a run whose time is taken; 100
-  --times     how often it is taken, through windlass and bare in turn; 5";
+  --runtime       a name that windlass knows, acp:COMMAND, a name of --settings, all (every program of others that has a
+                  name), fixture or cli:fixture (the kit's own honest agent, by ACP and as a one-shot program) or hostile
+                  (the agent that tries everything); may be given more than once
+  --model         what the runtimes named after it are to use
+  --settings      a file of TOML with a table [runtimes.NAME] for agents of your own, before --runtime NAME
+  --installed     the folder that `windlass runtimes install` put agents into
+  --if-installed  a runtime that cannot work on this machine is not tried, and that is no failure
+  --scenario      only this one; may be given more than once
+  --jobs          so many at a time; 2
+  --markdown      also write the tables into this file, between their marks; what was not tried stays as it is there
+  --verbose       show the log of what failed
+  --steps         commands in a run whose time is taken; 100
+  --times         how often it is taken, through windlass and bare in turn; 5";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -47,7 +52,8 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Some(("serve", [file, port])) => serve(file, port),
+        Some(("serve", [file, port])) => serve(file, port, None),
+        Some(("serve", [file, port, log])) => serve(file, port, Some(Path::new(log))),
         Some(("help" | "-h" | "--help", _)) => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
@@ -62,6 +68,8 @@ struct Typed {
     windlass: Option<PathBuf>,
     runtimes: Vec<Runtime>,
     scenarios: Vec<String>,
+    installed: Option<PathBuf>,
+    if_installed: bool,
     jobs: Option<usize>,
     markdown: Option<PathBuf>,
     verbose: bool,
@@ -71,16 +79,26 @@ struct Typed {
 
 impl Typed {
     fn read(args: &[String]) -> Result<Self> {
-        let (mut typed, mut args, mut model) = (Self::default(), args.iter(), None);
+        let (mut typed, mut args, mut model, mut settings) = (Self::default(), args.iter(), None, String::new());
         while let Some(flag) = args.next() {
-            if flag == "--verbose" {
-                typed.verbose = true;
+            let switch = match flag.as_str() {
+                "--verbose" => Some(&mut typed.verbose),
+                "--if-installed" => Some(&mut typed.if_installed),
+                _ => None,
+            };
+            if let Some(switch) = switch {
+                *switch = true;
                 continue;
             }
             let value = args.next().with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
             match flag.as_str() {
                 "--windlass" => typed.windlass = Some(value.into()),
-                "--runtime" => typed.runtimes.push(Runtime::new(value, model, &own()?).map_err(|err| anyhow!(err))?),
+                "--runtime" if value == "all" => typed.runtimes.extend(Runtime::programs()),
+                "--runtime" => typed.runtimes.push(named(value, model, &settings)?),
+                "--settings" => {
+                    settings = std::fs::read_to_string(value).with_context(|| format!("cannot read {value}"))?;
+                }
+                "--installed" => typed.installed = Some(value.into()),
                 "--model" => model = Some(value.as_str()),
                 "--scenario" => typed.scenarios.push(value.clone()),
                 "--jobs" => typed.jobs = Some(value.parse().context("--jobs wants a number")?),
@@ -102,12 +120,27 @@ impl Typed {
         if self.runtimes.is_empty() {
             bail!("--runtime says with what it is tried\n{USAGE}");
         }
-        Product::open(windlass).map_err(|err| anyhow!(err))
+        let product = Product::open(windlass).map_err(|err| anyhow!(err))?;
+        match &self.installed {
+            Some(folder) => product.with_installed(folder).map_err(|err| anyhow!(err)),
+            None => Ok(product),
+        }
+    }
+}
+
+/// A runtime of the settings, or one that the kit knows.
+fn named(name: &str, model: Option<&str>, settings: &str) -> Result<Runtime> {
+    match Runtime::of_settings(name, model, settings) {
+        Some(runtime) => Ok(runtime),
+        None => Runtime::new(name, model, &own()?).map_err(|err| anyhow!(err)),
     }
 }
 
 fn run(typed: Typed) -> Result<ExitCode> {
     let product = typed.product()?;
+    let claims = product.claims(&typed.runtimes).map_err(|err| anyhow!(err))?;
+    let missing = |claims: &Claims| Some((claims.name.clone(), claims.missing.clone()?));
+    let missing: Vec<_> = claims.iter().filter(|_| typed.if_installed).filter_map(missing).collect();
     let (hostile, others): (Vec<_>, Vec<_>) = typed.runtimes.into_iter().partition(Runtime::is_hostile);
     let mut failures = 0;
     for (attacks, runtimes) in [(false, others), (true, hostile)] {
@@ -121,6 +154,7 @@ fn run(typed: Typed) -> Result<ExitCode> {
             attacks,
             jobs: typed.jobs.unwrap_or(2),
             hostile: own()?,
+            missing: missing.clone(),
         };
         let matrix = windlass_kit::run(&options, &tell).map_err(|err| anyhow!(err))?;
         println!("\n{}", matrix.text());
@@ -129,8 +163,14 @@ fn run(typed: Typed) -> Result<ExitCode> {
             println!("FAIL {runtime} {scenario}: {shown}");
             failures += 1;
         }
+        let report = Report::new(&matrix, &claims);
+        for (runtime, words) in report.unshown() {
+            println!("claimed and not shown: {runtime} {}", words.join(", "));
+        }
         if let Some(file) = &typed.markdown {
-            write(&matrix, file)?;
+            let before = std::fs::read_to_string(file).unwrap_or_default();
+            let text = if attacks { matrix.into_file(&before) } else { report.into_file(&before) };
+            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
         }
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -182,13 +222,8 @@ fn tell(told: &Told<'_>) {
     println!("{word:<4} {runtime} {scenario} ({took:.1} s){why}");
 }
 
-fn write(matrix: &Matrix, file: &Path) -> Result<()> {
-    let before = std::fs::read_to_string(file).unwrap_or_default();
-    std::fs::write(file, matrix.into_file(&before)).with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Plays a script until it is ended, and says what it is asked.
-fn serve(file: &str, port: &str) -> Result<ExitCode> {
+/// Plays a script until it is ended, and says what it is asked; with a log, all of it, one request a line.
+fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
     let script: Script = serde_json::from_str(&text).with_context(|| format!("{file} is no script"))?;
     let server = Server::start_on(script, port.parse().context("the port is no number")?).context("cannot listen")?;
@@ -202,8 +237,20 @@ fn serve(file: &str, port: &str) -> Result<ExitCode> {
             if let Some(missing) = &seen.unmapped {
                 println!("  {missing}");
             }
+            if let Some(log) = log {
+                append(log, seen)?;
+            }
             shown += 1;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
+}
+
+/// One request, as a line of JSON at the end of a file.
+fn append(log: &Path, seen: &Seen) -> Result<()> {
+    let body: serde_json::Value = serde_json::from_str(&seen.body).unwrap_or_else(|_| seen.body.clone().into());
+    let line = serde_json::json!({ "path": seen.path, "status": seen.status, "work": seen.work, "body": body });
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+    let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    written.with_context(|| format!("cannot write {}", log.display()))
 }

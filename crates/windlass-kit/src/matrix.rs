@@ -1,4 +1,5 @@
-//! Runtime by scenario: what came of each, as a table for people and for the documentation. Pure.
+//! What came of each scenario with each runtime, as a table for people; and the table of attacks for the documentation,
+//! which has one column. Pure.
 
 use crate::runtime::Runtime;
 use crate::scenario::Scenario;
@@ -67,34 +68,14 @@ impl Matrix {
         text
     }
 
-    /// A table of Markdown, with the reasons of what was not tried below it.
+    /// A table of Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut text = format!("| scenario | what must hold | {} |\n", self.runtimes.join(" | "));
         text.push_str(&format!("|---|---|{}\n", "---|".repeat(self.runtimes.len())));
-        let mut reasons: Vec<&str> = Vec::new();
         for (name, about, cells) in &self.rows {
-            let cells: Vec<String> = cells
-                .iter()
-                .map(|cell| match cell {
-                    Cell::NotApplicable(why) => {
-                        let known = reasons.iter().position(|reason| *reason == why.as_str());
-                        let at = known.unwrap_or_else(|| {
-                            reasons.push(why);
-                            reasons.len() - 1
-                        });
-                        format!("— ({})", at + 1)
-                    }
-                    cell => word(cell).to_owned(),
-                })
-                .collect();
+            let cells: Vec<&str> = cells.iter().map(word).collect();
             text.push_str(&format!("| {name} | {about} | {} |\n", cells.join(" | ")));
-        }
-        if !reasons.is_empty() {
-            text.push_str("\nNot tried:\n\n");
-        }
-        for (at, reason) in reasons.iter().enumerate() {
-            text.push_str(&format!("{}. {reason}\n", at + 1));
         }
         text
     }
@@ -143,8 +124,7 @@ mod tests {
     #[test]
     fn the_file_keeps_what_is_around_the_marks() {
         let once = matrix().into_file("# Runtimes\n\n");
-        assert!(once.contains("| edit | it lands | pass | — (1) |"), "{once}");
-        assert!(once.contains("\n1. no tools\n"), "{once}");
+        assert!(once.contains("| edit | it lands | pass | - |"), "{once}");
         let more = format!("{once}after\n");
         assert_eq!(matrix().into_file(&more), more);
     }

@@ -72,6 +72,17 @@ impl Place {
         std::fs::write(&path, text).map_err(|err| format!("{}: {err}", path.display()))
     }
 
+    /// A link of the place to something elsewhere; one that is there stays.
+    pub(crate) fn link(&self, to: &Path, path: &str) -> Result<(), String> {
+        let path = self.at(path);
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let linked = made.and_then(|()| std::os::unix::fs::symlink(to, &path));
+        match linked {
+            Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked.map_err(|err| format!("{}: {err}", path.display())),
+        }
+    }
+
     /// A program of the place.
     pub(crate) fn program(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let (path, name) = (self.at(&format!("bin/{name}")), format!("bin/{name}"));

@@ -7,12 +7,15 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::child::{self, Child, Watch};
+use crate::claims::{self, Claims};
 use crate::place::{KEY, Place};
-use crate::runtime::{Family, Runtime};
+use crate::runtime::Runtime;
 use windlass_scripted::Server;
 
 /// Time for one run that nothing holds up.
 const DEADLINE: Duration = Duration::from_secs(120);
+/// The vendors that all agents can be asked with, and the path of each on the scripted one.
+const VENDORS: &[(&str, &str)] = &[("anthropic", ""), ("openai", "/v1"), ("openai-chat", "/v1"), ("gemini", "/v1beta")];
 /// The words of every prompt; a scripted model needs none, but a history is known by them.
 pub(crate) const PROMPT: &str = "Do the work of the kit in this repository.";
 
@@ -22,6 +25,8 @@ pub struct Product {
     binary: PathBuf,
     /// Whether it takes `--runtime`.
     runtimes: bool,
+    /// Where agents are that were installed for it alone.
+    installed: Option<PathBuf>,
 }
 
 /// How a run is asked for.
@@ -67,7 +72,45 @@ impl Product {
         command.args(["run", "--help"]);
         let said = child::run(command, &Watch { deadline: Duration::from_secs(20), interrupt: None })?;
         crate::holds(said.code == 0, || format!("{} does not work: {}", binary.display(), said.err))?;
-        Ok(Self { binary, runtimes: said.out.contains("--runtime") })
+        Ok(Self { binary, runtimes: said.out.contains("--runtime"), installed: None })
+    }
+
+    /// The same with agents that `windlass runtimes install` made: a folder of each one's name below this one.
+    ///
+    /// # Errors
+    /// Where there is no such folder.
+    pub fn with_installed(mut self, folder: &Path) -> Result<Self, String> {
+        self.installed = Some(folder.canonicalize().map_err(|err| format!("{}: {err}", folder.display()))?);
+        Ok(self)
+    }
+
+    /// What it says of these runtimes, each under its short name.
+    ///
+    /// # Errors
+    /// Where it does not say it.
+    pub fn claims(&self, runtimes: &[Runtime]) -> Result<Vec<Claims>, String> {
+        let place = Place::new()?;
+        let tables: Vec<String> = runtimes.iter().map(|runtime| table(runtime, None)).collect();
+        self.settle(&place, &tables.concat())?;
+        let mut command = self.command(&place);
+        command.args(["runtimes", "--json"]);
+        let said = child::run(command, &Watch { deadline: DEADLINE, interrupt: None })?;
+        crate::holds(said.code == 0, || format!("`windlass runtimes` failed: {}", last_lines(&said)))?;
+        let all = claims::read(&said.out);
+        let of = |runtime: &Runtime| {
+            let known = all.iter().find(|claims| claims.name == runtime.name)?;
+            Some(Claims { name: runtime.short(), ..known.clone() })
+        };
+        Ok(runtimes.iter().filter_map(of).collect())
+    }
+
+    /// Writes the settings, and puts the installed agents where they are looked for.
+    fn settle(&self, place: &Place, settings: &str) -> Result<(), String> {
+        place.write("config/windlass/config.toml", settings)?;
+        match &self.installed {
+            Some(folder) => place.link(folder, "data/windlass/runtimes"),
+            None => Ok(()),
+        }
     }
 
     /// Runs a prompt as a person would, with their key in the environment and the vendor's address in the settings.
@@ -82,12 +125,13 @@ impl Product {
         };
         if self.runtimes {
             command.args(["--runtime", &name]);
-        } else if runtime.family != Family::Native {
+        } else if name != "native" {
             return Err("this windlass has no `--runtime`".to_owned());
         }
         command.args(&ask.flags).arg(ask.prompt.unwrap_or(PROMPT));
-        let child = child::run(command, &Watch { deadline: DEADLINE, interrupt: ask.interrupt })?;
-        crate::holds(!child.overdue, || format!("it was not done after {DEADLINE:?}: {}", last_lines(&child)))?;
+        let deadline = DEADLINE + runtime.facts.start;
+        let child = child::run(command, &Watch { deadline, interrupt: ask.interrupt })?;
+        crate::holds(!child.overdue, || format!("it was not done after {deadline:?}: {}", last_lines(&child)))?;
         let (session, log) = newest_log(place);
         Ok(Ran { child, log, session })
     }
@@ -114,14 +158,12 @@ impl Product {
 
     fn configure(&self, runtime: &Runtime, place: &Place, server: &Server, ask: &Ask<'_>) -> Result<(), String> {
         let mut text = ask.settings.clone();
-        for (vendor, path) in [("anthropic", ""), ("openai", "/v1"), ("openai-chat", "/v1"), ("gemini", "/v1beta")] {
+        for (vendor, path) in VENDORS {
             text.push_str(&format!("[providers.{vendor}]\nbase_url = {}\n", json!(format!("{}{path}", server.url))));
         }
-        if let Some(program) = ask.program.as_ref().filter(|_| !runtime.is_by_command()) {
-            text.push_str(&format!("[runtimes.{}]\ncommand = {}\n", runtime.name, json!(program)));
-        }
+        text.push_str(&table(runtime, ask.program.as_deref()));
         text.push_str(&ask.tables);
-        place.write("config/windlass/config.toml", &text)
+        self.settle(place, &text)
     }
 }
 
@@ -174,6 +216,19 @@ impl Ran {
     }
 }
 
+/// The settings of a runtime: its own, with another program in its place where one is to be.
+fn table(runtime: &Runtime, program: Option<&str>) -> String {
+    let program = program.filter(|_| !runtime.is_by_command());
+    if runtime.settings.is_empty() && program.is_none() {
+        return String::new();
+    }
+    let kept = |line: &&str| program.is_none() || !line.trim_start().starts_with("command");
+    let lines = runtime.settings.lines().filter(kept).map(str::to_owned);
+    let command = program.map(|program| format!("command = {}", json!(program)));
+    let lines: Vec<String> = lines.chain(command).collect();
+    format!("[runtimes.{}]\n{}\n", runtime.name, lines.join("\n"))
+}
+
 fn last_lines(child: &Child) -> String {
     let lines: Vec<&str> = child.err.lines().filter(|line| !line.trim().is_empty()).collect();
     let text = lines[lines.len().saturating_sub(6)..].join(" | ");
@@ -209,6 +264,14 @@ fn since(from: SystemTime, at: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_takes_the_place_of_the_one_in_the_settings() {
+        let text = "[runtimes.mine]\nkind = \"cli\"\ncommand = \"a\"\n";
+        let runtime = Runtime::of_settings("mine", None, text).unwrap_or_else(|| panic!("no table"));
+        assert_eq!(table(&runtime, None), text);
+        assert_eq!(table(&runtime, Some("b")), text.replace("\"a\"", "\"b\""));
+    }
 
     #[test]
     fn time_is_counted_over_midnight() {

@@ -25,6 +25,8 @@ pub struct Options {
     pub jobs: usize,
     /// The hostile agent.
     pub hostile: PathBuf,
+    /// Runtimes that cannot work on this machine, by their short names, and why: they are not tried.
+    pub missing: Vec<(String, String)>,
 }
 
 /// One cell, as soon as it is known.
@@ -56,7 +58,11 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matri
                     let (runtime, scenario) = (&options.runtimes[column], scenarios[row]);
                     let stage = Stage { product: &options.product, runtime, hostile: &options.hostile };
                     let began = Instant::now();
-                    let cell = (scenario.run)(&stage).unwrap_or_else(Cell::Fail);
+                    let missing = options.missing.iter().find(|(name, _)| *name == runtime.short());
+                    let cell = match missing {
+                        Some((_, why)) => Cell::NotApplicable(format!("not on the machine of this run: {why}")),
+                        None => scenario.judge(&stage),
+                    };
                     tell(&Told { runtime, scenario, cell: &cell, took: began.elapsed() });
                     locked(&cells).push(((column, row), cell));
                 }

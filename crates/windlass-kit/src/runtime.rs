@@ -1,77 +1,104 @@
-//! The runtimes that can be certified: how each is named on the command line, and what the kit must know about it.
+//! A runtime that is certified: how it is named on the command line, what the kit knows of it, and the settings that make
+//! it known to windlass where it has no name there.
 
 use std::fmt;
 use std::path::Path;
 
-/// Who owns the loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    Native,
-    ClaudeCode,
-    Codex,
-    Acp,
-    /// An SDK whose tools are all run by the engine.
-    Sidecar,
-    Patch,
-    Completion,
-}
+use serde_json::json;
+
+use crate::facts::{ANY_ACP, ANY_CLI, CLI_THAT_TELLS, FACTS, Facts, Need, Works};
+
+/// The kit's own one-shot program, as it is named in the settings, and where things stand in its lines.
+const CLI_FIXTURE: &str = "kit-fixture";
+const CLI_FIELDS: &str = "kind = \"cli\"\nargs = [\"cli\"]\nresume_args = [\"session={session}\"]\noutput = \"jsonl\"\n\
+    fields.session = \"type=session:id\"\nfields.text = \"type=text:text\"\nfields.tool = \"type=call:name\"\n\
+    fields.tool_id = \"type=call:id\"\nfields.tool_input = \"type=call:input\"\nfields.result = \"type=result:text\"\n\
+    fields.result_id = \"type=result:id\"\n";
 
 /// A runtime, as `--runtime` takes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Runtime {
-    /// Its name, such as `claude-code` or `acp:my-agent --acp`.
+    /// Its name for windlass, such as `claude-code` or `acp:my-agent --acp`.
     pub name: String,
     /// The model it is asked to use, as `vendor/model`; none where the agent is left its own.
     pub model: Option<String>,
-    pub(crate) family: Family,
-    pub(crate) hostile: bool,
+    /// What the kit knows of it.
+    pub(crate) facts: Facts,
+    /// Settings of the table `runtimes.NAME`, as lines of TOML; none where it needs no settings.
+    pub(crate) settings: String,
+    /// A short name for a table.
+    short: String,
+    hostile: bool,
 }
 
 impl Runtime {
     /// Reads a name; `model` is in the place of the one that fits the runtime best. `fixture` is the kit's own honest
-    /// agent and `hostile` its other one, both of which are the program at `own`.
+    /// agent, `cli:fixture` the same as a one-shot program, and `hostile` its other one: all are the program at `own`.
     ///
     /// # Errors
     /// Where there is no such runtime.
     pub fn new(name: &str, model: Option<&str>, own: &Path) -> Result<Self, String> {
         let fixture = format!("acp:{} honest", own.display());
-        let (name, hostile) = match name {
-            "fixture" => (fixture.as_str(), false),
-            "hostile" => (fixture.as_str(), true),
-            name => (name, false),
+        let known = FACTS.iter().find(|facts| facts.name == name);
+        let (name, facts, short) = match name {
+            "fixture" | "acp:fixture" => (fixture, ANY_ACP, "acp:fixture".to_owned()),
+            "hostile" => (fixture, ANY_ACP, name.to_owned()),
+            "cli:fixture" => (CLI_FIXTURE.to_owned(), CLI_THAT_TELLS, name.to_owned()),
+            _ => match (known, name.strip_prefix("acp:")) {
+                (Some(facts), _) => (name.to_owned(), *facts, name.to_owned()),
+                (None, Some(command)) => (name.to_owned(), ANY_ACP, format!("acp:{}", program_of(command))),
+                (None, None) => {
+                    let names: Vec<&str> = FACTS.iter().map(|facts| facts.name).collect();
+                    return Err(format!(
+                        "there is no runtime `{name}`; there are: {}, acp:COMMAND, fixture, cli:fixture, hostile; an \
+                         agent of your own settings is told by --settings FILE before it",
+                        names.join(", ")
+                    ));
+                }
+            },
         };
-        let family = match name {
-            "native" => Family::Native,
-            "claude-code" => Family::ClaudeCode,
-            "codex" => Family::Codex,
-            "patch" => Family::Patch,
-            "completion" => Family::Completion,
-            "opencode" | "gemini-cli" | "qwen-code" | "goose" | "claude-agent-acp" | "codex-acp" => Family::Acp,
-            "openai-agents" | "google-adk" => Family::Sidecar,
-            name if name.starts_with("acp:") => Family::Acp,
-            name => {
-                return Err(format!(
-                    "there is no runtime `{name}`; there are: native, claude-code, codex, opencode, openai-agents, google-adk, \
-                     acp:COMMAND, patch, completion, fixture, hostile"
-                ));
-            }
+        let hostile = short == "hostile";
+        let settings = match name.as_str() {
+            CLI_FIXTURE => format!("command = {}\n{CLI_FIELDS}", json!(own)),
+            _ => String::new(),
         };
-        let usual = match family {
-            Family::Codex => Some("openai/gpt-5.5"),
-            Family::Acp if name == "codex-acp" => Some("openai/gpt-5.5"),
-            Family::Acp if name == "gemini-cli" => Some("gemini/gemini-2.5-pro"),
-            Family::Acp if name == "qwen-code" => Some("openai-chat/gpt-5.5"),
-            Family::Sidecar if name == "openai-agents" => Some("openai/gpt-5.5"),
-            // Not every agent lets its model be chosen.
-            Family::Acp if name.starts_with("acp:") => None,
-            _ => Some("anthropic/claude-sonnet-5-5"),
+        let model = model.or(facts.model).map(str::to_owned);
+        Ok(Self { name, model, facts, settings, short, hostile })
+    }
+
+    /// Every program of others that has a name.
+    pub fn programs() -> impl Iterator<Item = Self> {
+        let of = |facts: &Facts| Self {
+            name: facts.name.to_owned(),
+            model: facts.model.map(str::to_owned),
+            facts: *facts,
+            settings: String::new(),
+            short: facts.name.to_owned(),
+            hostile: false,
         };
-        Ok(Self { name: name.to_owned(), model: model.or(usual).map(str::to_owned), family, hostile })
+        FACTS.iter().filter(|facts| facts.foreign).map(of)
+    }
+
+    /// An agent that a person's own settings describe, in a table of its name; none where they have no such table.
+    #[must_use]
+    pub fn of_settings(name: &str, model: Option<&str>, settings: &str) -> Option<Self> {
+        let head = format!("[runtimes.{name}]");
+        let lines = settings.lines().skip_while(|line| line.trim() != head).skip(1);
+        let lines: Vec<&str> = lines.take_while(|line| !line.trim_start().starts_with('[')).collect();
+        let one_shot = |line: &&str| line.split_whitespace().collect::<String>() == "kind=\"cli\"";
+        let says = |key: &str| lines.iter().any(|line| line.trim_start().starts_with(key));
+        let facts = match (lines.iter().any(one_shot), says("resume_args") && says("fields.tool")) {
+            (true, true) => CLI_THAT_TELLS,
+            (true, false) => ANY_CLI,
+            (false, _) => ANY_ACP,
+        };
+        let (name, short, model) = (name.to_owned(), name.to_owned(), model.map(str::to_owned));
+        (!lines.is_empty()).then(|| Self { name, model, facts, settings: lines.join("\n"), short, hostile: false })
     }
 
     /// A program of others runs; the engine only holds it.
     pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.family, Family::ClaudeCode | Family::Codex | Family::Acp | Family::Sidecar)
+        self.facts.foreign
     }
 
     /// It is named by its command, not by a name that windlass knows.
@@ -85,28 +112,75 @@ impl Runtime {
         self.hostile
     }
 
-    /// The model gets tools and works in steps.
-    pub(crate) fn has_tools(&self) -> bool {
-        !matches!(self.family, Family::Patch | Family::Completion)
+    /// Why it does not meet a need; none where it does.
+    pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
+        self.facts.lacks.iter().find(|(needs, _)| needs.contains(&need)).map(|(_, why)| *why)
     }
 
-    /// A short name for a column.
+    pub(crate) fn has(&self, need: Need) -> bool {
+        self.lacks(need).is_none()
+    }
+
+    /// The model gets tools and works in steps.
+    pub(crate) fn has_tools(&self) -> bool {
+        self.facts.works == Works::Calls
+    }
+
+    /// A short name for a table.
     #[must_use]
     pub fn short(&self) -> String {
-        if self.hostile {
-            return "hostile".to_owned();
-        }
-        let Some(command) = self.name.strip_prefix("acp:") else { return self.name.clone() };
-        let program = command.split_whitespace().next().unwrap_or(command);
-        match program.rsplit('/').next().unwrap_or(program) {
-            "windlass-hostile-agent" => "acp:fixture".to_owned(),
-            program => format!("acp:{program}"),
-        }
+        self.short.clone()
     }
+}
+
+/// The program of a command line, without its folder.
+fn program_of(command: &str) -> &str {
+    let program = command.split_whitespace().next().unwrap_or(command);
+    program.rsplit('/').next().unwrap_or(program)
 }
 
 impl fmt::Display for Runtime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(typed: &str, name: &str, short: &str, model: Option<&str>) {
+        let runtime = Runtime::new(typed, None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!((runtime.name.as_str(), runtime.short().as_str()), (name, short));
+        assert_eq!(runtime.model.as_deref(), model);
+    }
+
+    #[test]
+    fn a_name_says_what_is_run() {
+        check("codex", "codex", "codex", Some("openai/gpt-5.5"));
+        check("fixture", "acp:/kit/own honest", "acp:fixture", None);
+        check("hostile", "acp:/kit/own honest", "hostile", None);
+        check("cli:fixture", "kit-fixture", "cli:fixture", None);
+        check("acp:/opt/my agent", "acp:/opt/my agent", "acp:my", None);
+        let unknown = Runtime::new("codx", None, Path::new("/kit/own"));
+        assert!(unknown.is_err_and(|why| why.contains("codex, opencode, gemini-cli")));
+    }
+
+    #[test]
+    fn an_agent_of_the_settings_is_read_from_its_table() {
+        let settings =
+            "[a]\nb = 1\n[runtimes.mine]\nkind = \"cli\"\ncommand = \"x\"\n\n[runtimes.other]\nkind = \"acp\"\n";
+        let mine = Runtime::of_settings("mine", None, settings);
+        assert!(mine.is_some_and(|mine| !mine.has(Need::Approval) && mine.settings.contains("command = \"x\"")));
+        assert!(Runtime::of_settings("other", None, settings).is_some_and(|other| other.has(Need::Approval)));
+        assert!(Runtime::of_settings("codex", None, settings).is_none());
+    }
+
+    #[test]
+    fn a_limit_has_its_reason() {
+        let aider = Runtime::new("aider", None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(aider.lacks(Need::Approval), Some("Aider runs no tools, so there is no call to deny"));
+        assert!(aider.has(Need::Changes) && !aider.has_tools());
     }
 }

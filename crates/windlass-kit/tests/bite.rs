@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
-use windlass_scripted::{Script, Server};
+use windlass_scripted::{Move, Script, Server};
 
 /// An agent in a place, and a client that grants everything.
 struct Bare {
@@ -148,6 +148,23 @@ fn it_breaks_off_and_lies() {
     assert!(ends("claims") && !bare.at("work/after.txt").exists());
     assert!(!ends("exits") && !ends("exit-at-once") && !ends("crashes"));
     assert!(ends("nonsense") && bare.at("work/after.txt").exists());
+}
+
+#[test]
+fn it_works_for_one_prompt() {
+    let bare = Bare::new();
+    let moves = vec![Move::Write { path: "new.txt".into(), text: "new\n".into() }, Move::Say("Written.".into())];
+    let server = Server::start(Script::new(&bare.at("work"), moves)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass-hostile-agent"));
+    command.arg("cli").env("ANTHROPIC_BASE_URL", &server.url).env("HOME", bare.at("home")).current_dir(bare.at("work"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Do it.").unwrap();
+    let done = child.wait_with_output().unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success() && said.ends_with("{\"type\":\"text\",\"text\":\"Written.\"}\n"), "{said}");
+    assert!(said.starts_with("{\"type\":\"session\",\"id\":\"cli-"), "{said}");
+    assert!(said.contains(r#""type":"call","id":"toolu_kit_0000","name":"write_file""#), "{said}");
+    assert_eq!(std::fs::read_to_string(bare.at("work/new.txt")).unwrap(), "new\n");
 }
 
 #[test]

@@ -6,10 +6,12 @@
 
 mod http;
 mod offer;
+mod prose;
 mod request;
 mod script;
 mod seen;
 mod serve;
+mod tools;
 mod wire;
 
 pub use script::{Move, Script, Usage};

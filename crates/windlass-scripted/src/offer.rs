@@ -1,42 +1,16 @@
-//! From a move of the script to a call of a tool that the agent offers. Names of tools and of their arguments are
-//! looked up in what was offered, so that an agent nobody has seen yet is served as well. Pure.
+//! From a move of the script to an answer that this agent understands: a call of a tool that it offers, words, or edits
+//! in the text where it offers no tools. Pure.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::prose;
 use crate::request::{Asked, Tool};
 use crate::script::{Move, Script};
+use crate::tools::{self, CALLER, COMMAND, CONTENT, DELETE, EDIT, NEW, OLD, PATCH, PATCH_TEXT, READ, SEARCH, SHELL};
+use crate::tools::{Found, STRUCTURED, WRITE, find};
 
-const SHELL: &[&str] = &[
-    "Bash",
-    "bash",
-    "exec_command",
-    "shell_command",
-    "shell",
-    "run_shell_command",
-    "developer__shell",
-    "terminal",
-    "execute_bash",
-    "run_command",
-    "execute_command",
-    "run_terminal_cmd",
-];
-const READ: &[&str] = &["Read", "read", "read_file"];
-const WRITE: &[&str] = &["Write", "write", "write_file", "create_file"];
-const EDIT: &[&str] = &["Edit", "edit", "edit_file", "replace", "str_replace"];
-const DELETE: &[&str] = &["delete_file", "Delete", "delete"];
-const PATCH: &[&str] = &["apply_patch", "patch"];
-/// Who has to be asked for a host tool before it is called.
-const SEARCH: &[&str] = &["ToolSearch"];
-const STRUCTURED: &[&str] = &["StructuredOutput", "structured_output", "final_result", "final_answer"];
-
-const COMMAND: &[&str] = &["command", "cmd"];
-const PATH: &[&str] = &["file_path", "filePath", "absolute_path", "path", "filename"];
-/// Those that want the whole path.
-const ABSOLUTE: &[&str] = &["file_path", "filePath", "absolute_path"];
-const CONTENT: &[&str] = &["content", "contents", "file_text", "text"];
-const OLD: &[&str] = &["old_string", "oldString", "old", "old_text", "search", "before"];
-const NEW: &[&str] = &["new_string", "newString", "new", "new_text", "replace", "after"];
-const PATCH_TEXT: &[&str] = &["patchText", "patch", "input", "patch_text"];
+/// Agents with a tool of these names do not let a file be changed that was not read.
+const READ_FIRST: &[&str] = &["Read", "read"];
 
 /// What an answer holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,24 +38,42 @@ pub(crate) enum Played {
         times: Option<usize>,
     },
     Hang,
+    /// All before it is done where the question holds these words.
+    Heard(String),
 }
 
 /// The script as this agent can be made to do it. What it has no tool for is said in words, and named.
 pub(crate) fn played(script: &Script, asked: &Asked) -> (Vec<Played>, Option<String>) {
-    let mut missing = None;
-    let mut all = Vec::new();
-    for (number, step) in script.moves.iter().enumerate() {
+    let (mut missing, mut all) = (None, Vec::new());
+    let form = prose::form(asked);
+    let mut moves = script.moves.iter().enumerate().peekable();
+    while let Some((number, step)) = moves.next() {
         match step {
             Move::Fail { status, times } => all.push(Played::Fail { number, status: *status, times: *times }),
             Move::Hang => all.push(Played::Hang),
-            step => match items(step, script, asked) {
-                Some(items) => all.extend(items.into_iter().map(Played::Item)),
-                None => {
-                    let names: Vec<&str> = asked.tools.iter().map(|tool| tool.name.as_str()).collect();
-                    missing = Some(format!("nothing offered does {step:?}; there is: {}", names.join(", ")));
-                    all.push(Played::Item(said("I have no tool for that.")));
-                }
-            },
+            Move::Heard(words) => all.push(Played::Heard(words.clone())),
+            step => {
+                let done = match form.filter(|_| step.changes_a_file()) {
+                    Some(form) => {
+                        // Everything up to the next words is one answer.
+                        let mut steps = vec![step];
+                        while let Some((_, step)) = moves.next_if(|(_, step)| step.changes_a_file()) {
+                            steps.push(step);
+                        }
+                        prose::answer(form, &steps).map(|text| vec![said(&text)])
+                    }
+                    None => items(step, script, asked),
+                };
+                all.extend(
+                    done.unwrap_or_else(|| {
+                        let names: Vec<&str> = asked.tools.iter().map(|tool| tool.name.as_str()).collect();
+                        missing = Some(format!("nothing offered does {step:?}; there is: {}", names.join(", ")));
+                        vec![said("I have no tool for that.")]
+                    })
+                    .into_iter()
+                    .map(Played::Item),
+                );
+            }
         }
     }
     (all, missing)
@@ -95,43 +87,63 @@ fn items(step: &Move, script: &Script, asked: &Asked) -> Option<Vec<Item>> {
     let one = |item: Item| Some(vec![item]);
     match step {
         Move::Shell(line) => one(shell(asked, line)?),
+        Move::Read(path) => one(read(script, asked, path)?),
         Move::Write { path, text } => one(write(script, asked, path, text)?),
         Move::Edit { path, old, new } => edit(script, asked, path, old, new),
         Move::Delete(path) => one(delete(script, asked, path)?),
-        Move::Call { tool, args } => {
-            let end = format!("__{tool}");
-            if let (Some(search), Some(name)) =
-                (asked.tool(SEARCH), asked.named.iter().find(|name| name.ends_with(&end)))
-            {
-                let found = call(search, &[("query", json!(format!("select:{name}")))]);
-                return Some(vec![found, Item::Call { name: name.clone(), input: Input::Json(args.clone()) }]);
-            }
-            let ends = |known: &&Tool| known.name == *tool || known.name.ends_with(&end);
-            let name = asked.tools.iter().find(ends).map_or(tool, |known| &known.name).clone();
-            one(Item::Call { name, input: Input::Json(args.clone()) })
-        }
+        Move::Call { tool, args } => Some(host_tool(asked, tool, args)),
         Move::Say(text) => one(said(text)),
         Move::Slow { text, pause_ms } => one(Item::Text { text: text.clone(), pause_ms: *pause_ms }),
-        Move::Json(value) => match asked.tool(STRUCTURED) {
-            Some(tool) => one(Item::Call { name: tool.name.clone(), input: Input::Json(value.clone()) }),
+        Move::Json(value) => match find(asked, &STRUCTURED) {
+            Some(found) => one(Item::Call { name: found.tool.name.clone(), input: Input::Json(value.clone()) }),
             None => one(said(&value.to_string())),
         },
         Move::Refuse(text) => one(Item::Refusal(text.clone())),
-        Move::Fail { .. } | Move::Hang => Some(Vec::new()),
+        Move::Fail { .. } | Move::Hang | Move::Heard(_) => Some(Vec::new()),
+    }
+}
+
+/// A tool by its name or by the end of it. Where tools of the host are only told of, they are looked up first, and
+/// called in the way that the agent has for that.
+fn host_tool(asked: &Asked, tool: &str, args: &Value) -> Vec<Item> {
+    let ends = |name: &str| name == tool || name.strip_suffix(tool).is_some_and(|rest| rest.ends_with('_'));
+    let call = |name: &str| Item::Call { name: name.to_owned(), input: Input::Json(args.clone()) };
+    let offered = asked.tools.iter().map(|tool: &Tool| &tool.name).find(|name| ends(name));
+    let told = asked.named.iter().find(|name| ends(name));
+    // Once it was looked up it may be offered like any other, and the history still has the question.
+    let looked_up = |name: &String| asked.whole.contains(&format!("select:{name}"));
+    let told = told.filter(|name| offered.is_none() || looked_up(name));
+    match (find(asked, &SEARCH), told) {
+        (Some(search), Some(name)) => {
+            let found = search.call(&[("query", json!(format!("select:{name}")))]);
+            let caller = find(asked, &CALLER);
+            let called =
+                caller.map_or_else(|| call(name), |by| by.call(&[("name", json!(name)), ("arguments", args.clone())]));
+            vec![found, called]
+        }
+        _ => vec![call(offered.map_or(tool, String::as_str))],
     }
 }
 
 fn shell(asked: &Asked, line: &str) -> Option<Item> {
-    let tool = asked.tool(SHELL)?;
-    let name = known(tool, COMMAND);
-    let listed = tool.schema["properties"][name]["type"] == "array";
+    let found = find(asked, &SHELL)?;
+    let name = found.argument(COMMAND);
+    let kind = found.tool.schema["properties"][name]["type"].as_str().unwrap_or_default();
+    let listed = kind.eq_ignore_ascii_case("array");
     let line = if listed { json!(["bash", "-lc", line]) } else { json!(line) };
-    Some(call(tool, &[(name, line)]))
+    Some(found.call(&[(name, line)]))
+}
+
+fn read(script: &Script, asked: &Asked, path: &str) -> Option<Item> {
+    match find(asked, &READ) {
+        Some(found) => Some(found.call(&[found.file(&script.root, path)])),
+        None => shell(asked, &format!("cat -- {}", quoted(path))),
+    }
 }
 
 fn write(script: &Script, asked: &Asked, path: &str, text: &str) -> Option<Item> {
-    if let Some(tool) = asked.tool(WRITE) {
-        return Some(call(tool, &[file(script, tool, path), (known(tool, CONTENT), json!(text))]));
+    if let Some(found) = find(asked, &WRITE) {
+        return Some(found.call(&[found.file(&script.root, path), (found.argument(CONTENT), json!(text))]));
     }
     let lines: String = text.lines().map(|line| format!("+{line}\n")).collect();
     if let Some(item) = patch(asked, &format!("*** Add File: {path}\n{lines}")) {
@@ -141,70 +153,44 @@ fn write(script: &Script, asked: &Asked, path: &str, text: &str) -> Option<Item>
 }
 
 fn edit(script: &Script, asked: &Asked, path: &str, old: &str, new: &str) -> Option<Vec<Item>> {
-    if let Some(tool) = asked.tool(EDIT) {
-        let changed = [file(script, tool, path), (known(tool, OLD), json!(old)), (known(tool, NEW), json!(new))];
-        // Agents with these names do not let a file be changed that was not read.
-        let read = asked.tool(READ).map(|tool| call(tool, &[file(script, tool, path)]));
-        return Some(read.into_iter().chain([call(tool, &changed)]).collect());
+    if let Some(found) = find(asked, &EDIT) {
+        let (old, new) = ((found.argument(OLD), json!(old)), (found.argument(NEW), json!(new)));
+        let changed = found.call(&[found.file(&script.root, path), old, new]);
+        let read = find(asked, &READ).filter(|read| reads_first(&found, read));
+        let read = read.map(|read| read.call(&[read.file(&script.root, path)]));
+        return Some(read.into_iter().chain([changed]).collect());
     }
     let minus: String = old.lines().map(|line| format!("-{line}\n")).collect();
     let plus: String = new.lines().map(|line| format!("+{line}\n")).collect();
     patch(asked, &format!("*** Update File: {path}\n@@\n{minus}{plus}")).map(|item| vec![item])
 }
 
+/// Whether a file must be read before it may be changed: by the name, or because the tool says so.
+fn reads_first(edit: &Found<'_>, read: &Found<'_>) -> bool {
+    let name = read.tool.name.as_str();
+    name != edit.tool.name && (READ_FIRST.contains(&name) || edit.tool.about.contains(name))
+}
+
 fn delete(script: &Script, asked: &Asked, path: &str) -> Option<Item> {
-    if let Some(tool) = asked.tool(DELETE) {
-        return Some(call(tool, &[file(script, tool, path)]));
+    if let Some(found) = find(asked, &DELETE) {
+        return Some(found.call(&[found.file(&script.root, path)]));
     }
     patch(asked, &format!("*** Delete File: {path}\n")).or_else(|| shell(asked, &format!("rm -- {}", quoted(path))))
 }
 
 fn patch(asked: &Asked, hunks: &str) -> Option<Item> {
-    let tool = asked.tool(PATCH)?;
+    let found = find(asked, &PATCH)?;
     let text = format!("*** Begin Patch\n{hunks}*** End Patch\n");
-    if tool.freeform {
-        return Some(Item::Call { name: tool.name.clone(), input: Input::Text(text) });
+    if found.tool.freeform {
+        return Some(Item::Call { name: found.tool.name.clone(), input: Input::Text(text) });
     }
-    Some(call(tool, &[(known(tool, PATCH_TEXT), json!(text))]))
+    Some(found.call(&[(found.argument(PATCH_TEXT), json!(text))]))
 }
 
-fn file<'a>(script: &Script, tool: &Tool, path: &str) -> (&'a str, Value) {
-    let name = known(tool, PATH);
-    let whole = ABSOLUTE.contains(&name) && !path.starts_with('/') && !script.root.is_empty();
-    (name, if whole { json!(format!("{}/{path}", script.root)) } else { json!(path) })
-}
-
-/// The name among these that the tool knows; the first where it knows none.
-fn known<'a>(tool: &Tool, names: &[&'a str]) -> &'a str {
-    let properties = &tool.schema["properties"];
-    names.iter().find(|name| properties.get(**name).is_some()).or(names.first()).copied().unwrap_or_default()
-}
-
-/// A call with these arguments, and with something for every other one that must be there.
-fn call(tool: &Tool, given: &[(&str, Value)]) -> Item {
-    let mut args = Map::new();
-    for (name, value) in given {
-        args.insert((*name).to_owned(), value.clone());
-    }
-    for name in crate::request::list(&tool.schema["required"]).filter_map(Value::as_str) {
-        if !args.contains_key(name) {
-            args.insert(name.to_owned(), filler(&tool.schema["properties"][name]));
-        }
-    }
-    Item::Call { name: tool.name.clone(), input: Input::Json(Value::Object(args)) }
-}
-
-fn filler(schema: &Value) -> Value {
-    if let Some(first) = crate::request::list(&schema["enum"]).next() {
-        return first.clone();
-    }
-    match schema["type"].as_str() {
-        Some("boolean") => json!(false),
-        Some("integer" | "number") => json!(1),
-        Some("array") => json!([]),
-        Some("object") => json!({}),
-        _ => json!("as the script says"),
-    }
+/// The answer to a question beside the work: few words, or the least that its schema takes.
+pub(crate) fn aside(asked: &Asked, words: &str) -> Item {
+    let text = asked.schema.as_ref().map_or_else(|| words.to_owned(), |schema| tools::filler(schema).to_string());
+    said(&text)
 }
 
 /// One word for a shell.
@@ -214,13 +200,18 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
 
-    fn tool(name: &str, freeform: bool, properties: &[&str], required: &[&str]) -> Tool {
+    /// A tool of this name whose arguments are texts; those behind `!` must be there.
+    fn tool(name: &str, arguments: &str) -> Tool {
+        let names: Vec<&str> = arguments.split_whitespace().collect();
         let properties: Map<String, Value> =
-            properties.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
-        let schema = json!({ "properties": properties, "required": required });
-        Tool { name: name.to_owned(), freeform, schema }
+            names.iter().map(|name| (name.trim_start_matches('!').to_owned(), json!({ "type": "string" }))).collect();
+        let required: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix('!')).collect();
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        Tool { name: name.to_owned(), freeform: false, about: String::new(), schema }
     }
 
     #[track_caller]
@@ -242,51 +233,127 @@ mod tests {
 
     #[test]
     fn each_agent_is_served_by_its_own_names() {
-        let bash = || tool("Bash", false, &["command", "description"], &["command", "description"]);
-        check(vec![bash()], Move::Shell("ls".into()), &[r#"Bash {"command":"ls","description":"as the script says"}"#]);
+        let bash = tool("Bash", "!command !description");
+        check(vec![bash], Move::Shell("ls".into()), &[r#"Bash {"command":"ls","description":"as the script says"}"#]);
         let write = || Move::Write { path: "a b.txt".into(), text: "it's\n".into() };
         check(
-            vec![tool("Write", false, &["file_path", "content"], &[])],
+            vec![tool("Write", "file_path content")],
             write(),
             &[r#"Write {"file_path":"/w/a b.txt","content":"it's\n"}"#],
         );
         check(
-            vec![tool("write_file", false, &["path", "content"], &[])],
+            vec![tool("write_file", "path content")],
             write(),
             &[r#"write_file {"path":"a b.txt","content":"it's\n"}"#],
         );
         check(
-            vec![tool("apply_patch", true, &[], &[])],
+            vec![Tool { freeform: true, ..tool("apply_patch", "") }],
             write(),
             &["apply_patch *** Begin Patch\n*** Add File: a b.txt\n+it's\n*** End Patch\n"],
         );
         check(
-            vec![tool("exec_command", false, &["cmd"], &["cmd"])],
+            vec![tool("exec_command", "!cmd")],
             write(),
             &[r#"exec_command {"cmd":"mkdir -p \"$(dirname 'a b.txt')\" && printf %s 'it'\\''s\n' > 'a b.txt'"}"#],
         );
+        // goose
+        let step = || Move::Edit { path: "a".into(), old: "x".into(), new: "y".into() };
+        check(
+            vec![tool("shell", "!command"), tool("edit", "!path !before !after")],
+            step(),
+            &[r#"edit {"path":"a","before":"x","after":"y"}"#],
+        );
+        check(vec![tool("shell", "!command")], Move::Read("a".into()), &[r#"shell {"command":"cat -- 'a'"}"#]);
+        check(vec![tool("shell", "!command")], Move::Delete("a".into()), &[r#"shell {"command":"rm -- 'a'"}"#]);
+    }
+
+    #[test]
+    fn an_operation_may_be_an_argument() {
+        // OpenHands, as its schemas are.
+        let mut editor = tool("file_editor", "!command !path file_text old_str new_str !security_risk");
+        editor.schema["properties"]["command"]["enum"] = json!(["view", "create", "str_replace", "insert"]);
+        editor.schema["properties"]["path"]["description"] = json!("Absolute path to file or directory.");
+        editor.schema["properties"]["security_risk"]["enum"] = json!(["UNKNOWN", "LOW"]);
+        let all = || vec![tool("terminal", "!command is_input"), editor.clone(), tool("finish", "!message")];
+        check(
+            all(),
+            Move::Write { path: "a".into(), text: "t\n".into() },
+            &[r#"file_editor {"command":"create","path":"/w/a","file_text":"t\n","security_risk":"UNKNOWN"}"#],
+        );
+        let edit = Move::Edit { path: "a".into(), old: "x".into(), new: "y".into() };
+        let changed =
+            r#"{"command":"str_replace","path":"/w/a","old_str":"x","new_str":"y","security_risk":"UNKNOWN"}"#;
+        check(all(), edit, &[&format!("file_editor {changed}")]);
+        let looked = r#"file_editor {"command":"view","path":"/w/a","security_risk":"UNKNOWN"}"#;
+        check(all(), Move::Read("a".into()), &[looked]);
+        check(all(), Move::Shell("ls".into()), &[r#"terminal {"command":"ls"}"#]);
     }
 
     #[test]
     fn a_file_is_read_before_it_is_changed_where_the_agent_wants_that() {
-        let read = tool("Read", false, &["file_path"], &["file_path"]);
-        let edit = tool("Edit", false, &["file_path", "old_string", "new_string"], &[]);
-        let step = Move::Edit { path: "a".into(), old: "x".into(), new: "y".into() };
-        let changed = r#"Edit {"file_path":"/w/a","old_string":"x","new_string":"y"}"#;
-        check(vec![read, edit], step, &[r#"Read {"file_path":"/w/a"}"#, changed]);
+        let step = || Move::Edit { path: "a".into(), old: "x".into(), new: "y".into() };
+        let edit = |name: &str| tool(name, "file_path old_string new_string");
+        let changed = |name: &str| format!(r#"{name} {{"file_path":"/w/a","old_string":"x","new_string":"y"}}"#);
+        let read = r#"Read {"file_path":"/w/a"}"#;
+        check(vec![tool("Read", "!file_path"), edit("Edit")], step(), &[read, &changed("Edit")]);
+        check(vec![tool("read_file", "!file_path"), edit("replace")], step(), &[&changed("replace")]);
+        let says = Tool { about: "Always use the read_file tool first.".into(), ..edit("edit") };
+        let read = r#"read_file {"file_path":"/w/a"}"#;
+        check(vec![tool("read_file", "!file_path"), says], step(), &[read, &changed("edit")]);
     }
 
     #[test]
     fn a_host_tool_is_found_behind_its_prefix_and_an_unknown_one_is_called_all_the_same() {
         let step = |name: &str| Move::Call { tool: name.into(), args: json!({}) };
-        check(vec![tool("mcp__host__look", false, &[], &[])], step("look"), &["mcp__host__look {}"]);
+        check(vec![tool("mcp__host__look", "")], step("look"), &["mcp__host__look {}"]);
+        check(vec![tool("mcp_host_look", "")], step("look"), &["mcp_host_look {}"]);
+        check(vec![tool("outlook", "")], step("look"), &["look {}"]);
         check(vec![], step("no_such_tool"), &["no_such_tool {}"]);
-        let search = tool("ToolSearch", false, &["query"], &["query"]);
-        let script = Script { moves: vec![step("look")], ..Script::default() };
-        let named = crate::request::host_tools("there are:\\nmcp__host__look\\nmcp__host__other");
-        let (all, _) = played(&script, &Asked { tools: vec![search], named, ..Asked::default() });
-        let all: Vec<String> = all.iter().map(shown).collect();
-        assert_eq!(all, [r#"ToolSearch {"query":"select:mcp__host__look"}"#, "mcp__host__look {}"]);
         check(vec![], Move::Shell("ls".into()), &["I have no tool for that."]);
+    }
+
+    #[test]
+    fn a_host_tool_that_is_only_told_of_is_looked_up_first() {
+        let step = Move::Call { tool: "look".into(), args: json!({}) };
+        let script = Script { moves: vec![step], ..Script::default() };
+        let named = crate::request::host_tools("there are:\\nmcp__host__look\\nmcp__host__other");
+        let all = |tools: Vec<Tool>| {
+            let (all, _) = played(&script, &Asked { tools, named: named.clone(), ..Asked::default() });
+            all.iter().map(shown).collect::<Vec<_>>()
+        };
+        let found = r#" {"query":"select:mcp__host__look"}"#;
+        let search = tool("ToolSearch", "!query");
+        assert_eq!(all(vec![search]), [format!("ToolSearch{found}"), "mcp__host__look {}".to_owned()]);
+        let two = vec![tool("tool_search", "!query"), tool("tool_call", "!name !arguments")];
+        let called = r#"tool_call {"name":"mcp__host__look","arguments":{}}"#;
+        assert_eq!(all(two), [format!("tool_search{found}"), called.to_owned()]);
+        let offered = || vec![tool("ToolSearch", "!query"), tool("mcp__host__look", "")];
+        assert_eq!(all(offered()), ["mcp__host__look {}"]);
+        let whole = format!("ToolSearch{found}");
+        let (later, _) = played(&script, &Asked { tools: offered(), named: named.clone(), whole, ..Asked::default() });
+        assert_eq!(later.len(), 2);
+    }
+
+    #[test]
+    fn without_tools_edits_are_in_the_text() {
+        let moves = vec![
+            Move::Write { path: "a".into(), text: "t\n".into() },
+            Move::Edit { path: "b".into(), old: "x".into(), new: "y".into() },
+            Move::Say("Done so far.".into()),
+        ];
+        let script = Script { moves, ..Script::default() };
+        let asked = Asked { whole: "use *SEARCH/REPLACE block*s".into(), ..Asked::default() };
+        let (all, missing) = played(&script, &asked);
+        let all: Vec<String> = all.iter().map(shown).collect();
+        assert_eq!(all.len(), 2, "{missing:?}");
+        assert!(all[0].contains("a\n```\n<<<<<<< SEARCH") && all[0].contains(">>>>>>> REPLACE\n```\n\nb\n"), "{all:?}");
+    }
+
+    #[test]
+    fn a_question_beside_the_work_gets_the_form_that_it_wants() {
+        let schema = json!({ "type": "object", "properties": { "next": { "enum": ["user"] } }, "required": ["next"] });
+        let text = |asked: &Asked| shown(&Played::Item(aside(asked, "A title")));
+        assert_eq!(text(&Asked::default()), "A title");
+        assert_eq!(text(&Asked { schema: Some(schema), ..Asked::default() }), r#"{"next":"user"}"#);
     }
 }

@@ -8,6 +8,8 @@ pub(crate) struct Tool {
     pub(crate) name: String,
     /// It takes text, not JSON.
     pub(crate) freeform: bool,
+    /// What it says about itself.
+    pub(crate) about: String,
     /// The schema of its arguments.
     pub(crate) schema: Value,
 }
@@ -18,6 +20,10 @@ pub(crate) struct Asked {
     pub(crate) model: String,
     pub(crate) stream: bool,
     pub(crate) tools: Vec<Tool>,
+    /// The form that the answer must have.
+    pub(crate) schema: Option<Value>,
+    /// All of it, as it came.
+    pub(crate) whole: String,
     /// Names of host tools anywhere in it: some agents tell them in words, and have them looked up before a call.
     pub(crate) named: Vec<String>,
     /// Calls in the history. Only this server makes any.
@@ -32,13 +38,9 @@ impl Asked {
         Self { model, stream: body["stream"] == true, ..Self::default() }
     }
 
-    /// How many answers of the script are in the history.
-    pub(crate) fn place(&self, words: &[String]) -> usize {
-        self.calls + self.said.iter().filter(|said| words.iter().any(|known| known == said.trim())).count()
-    }
-
-    pub(crate) fn tool(&self, names: &[&str]) -> Option<&Tool> {
-        names.iter().find_map(|name| self.tools.iter().find(|tool| tool.name == *name))
+    /// How many answers of the script are in the history, of which these are words.
+    pub(crate) fn place(&self, words: &[&str]) -> usize {
+        self.calls + self.said.iter().filter(|said| words.iter().any(|known| known.trim() == said.trim())).count()
     }
 }
 
@@ -50,6 +52,11 @@ pub(crate) fn host_tools(body: &str) -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// A schema where there is one.
+pub(crate) fn schema(value: &Value) -> Option<Value> {
+    value.is_object().then(|| value.clone())
 }
 
 /// The items of a list; nothing where it is none.

@@ -9,6 +9,8 @@ use serde_json::Value;
 pub enum Move {
     /// Run a command line.
     Shell(String),
+    /// Look into a file.
+    Read(String),
     /// Make a file with this text.
     Write {
         /// Relative to the workspace.
@@ -50,6 +52,9 @@ pub enum Move {
     },
     /// Take the request and say nothing.
     Hang,
+    /// What comes before is done once a question holds these words: agents that begin anew with each prompt have no
+    /// history that says so.
+    Heard(String),
     /// Say something word by word.
     Slow {
         /// The words.
@@ -95,14 +100,11 @@ impl Script {
     pub fn new(root: &std::path::Path, moves: impl Into<Vec<Move>>) -> Self {
         Self { moves: moves.into(), root: root.display().to_string(), ..Self::default() }
     }
+}
 
-    /// The words that the script says, to find them again in a history.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let words = |step: &Move| match step {
-            Move::Say(text) | Move::Refuse(text) | Move::Slow { text, .. } => Some(text.trim().to_owned()),
-            Move::Json(value) => Some(value.to_string()),
-            _ => None,
-        };
-        self.moves.iter().filter_map(words).collect()
+impl Move {
+    /// Whether it is an edit, which some agents want in the text of an answer.
+    pub(crate) fn changes_a_file(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Edit { .. } | Self::Delete(_))
     }
 }

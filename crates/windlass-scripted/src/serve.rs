@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use crate::http::{self, Request};
 use crate::locked;
-use crate::offer::{Item, Played, played};
+use crate::offer::{self, Item, Played, played};
 use crate::request::{Asked, host_tools};
 use crate::script::{Script, Usage};
 use crate::seen::{MOST, MOST_BODY, Seen};
+use crate::tools::is_form;
 use crate::wire::{Answer, Wire};
 
 /// The most connections at a time; what is over is closed.
@@ -163,8 +164,10 @@ impl State {
         }
         let mut asked = wire.read(&body);
         asked.named = host_tools(&seen.body);
+        asked.whole = seen.body.clone();
         seen.tools = asked.tools.iter().map(|tool| tool.name.clone()).collect();
-        seen.work = self.script.without_tools || !asked.tools.is_empty();
+        // Who offers nothing but the form of an answer asks something beside the work.
+        seen.work = self.script.without_tools || asked.tools.iter().any(|tool| !is_form(tool));
         let (next, missing) = self.next(&asked, seen.work);
         seen.unmapped = missing;
         if let Played::Fail { status, .. } = next {
@@ -174,7 +177,7 @@ impl State {
         match next {
             Played::Item(item) => self.say(out, wire, &asked, &item, number),
             Played::Fail { status, .. } => whole(out, status, &wire.failure(status)),
-            Played::Hang => self.hang(out),
+            Played::Hang | Played::Heard(_) => self.hang(out),
         }
     }
 
@@ -187,12 +190,11 @@ impl State {
 
     /// The answer at the place that the history is at.
     fn next(&self, asked: &Asked, work: bool) -> (Played, Option<String>) {
-        let plain = |text: &str| Played::Item(Item::Text { text: text.to_owned(), pause_ms: 0 });
         if !work {
-            return (plain(SIDE), None);
+            return (Played::Item(offer::aside(asked, SIDE)), None);
         }
         let (all, missing) = played(&self.script, asked);
-        let mut left = asked.place(&self.script.words());
+        let mut left = place(&all, asked);
         for played in all {
             match played {
                 // Who declines once declines again: agents ask a second time.
@@ -204,10 +206,11 @@ impl State {
                     return (played, missing);
                 }
                 Played::Hang if left > 0 => {}
+                Played::Heard(_) => {}
                 played => return (played, missing),
             }
         }
-        (plain(END), missing)
+        (Played::Item(Item::Text { text: END.to_owned(), pause_ms: 0 }), missing)
     }
 
     fn failed(&self, number: usize) -> usize {
@@ -244,6 +247,22 @@ impl State {
         }
         Err(io::ErrorKind::ConnectionAborted.into())
     }
+}
+
+/// How many answers of the script are behind this question: those of its history, and all that come before words that
+/// it heard, for who has no history of them.
+fn place(all: &[Played], asked: &Asked) -> usize {
+    let words = all.iter().filter_map(|played| match played {
+        Played::Item(Item::Text { text, .. } | Item::Refusal(text)) => Some(text.as_str()),
+        _ => None,
+    });
+    let seen = asked.place(&words.collect::<Vec<_>>());
+    let heard = |played: &Played| matches!(played, Played::Heard(words) if asked.whole.contains(words.as_str()));
+    let before = all
+        .iter()
+        .rposition(heard)
+        .map_or(0, |at| all[..at].iter().filter(|played| matches!(played, Played::Item(_))).count());
+    if seen < before { before + seen } else { seen }
 }
 
 /// What is no question to a model: lists of models, counts of tokens, probes.

@@ -130,6 +130,33 @@ fn a_side_question_gets_few_words_and_moves_nothing() {
 }
 
 #[test]
+fn a_side_question_may_offer_the_form_of_its_answer() {
+    let server = server(vec![Move::Shell("ls".into())]);
+    let form = json!({ "type": "function", "function": { "name": "respond_in_schema", "parameters": {} } });
+    let (_, body) = post(&server, "/v1/chat/completions", &json!({ "tools": [form], "messages": [] }));
+    assert!(body.contains("A short title"), "{body}");
+    let schema = json!({ "type": "OBJECT", "properties": { "ok": { "type": "BOOLEAN" } }, "required": ["ok"] });
+    let asked = json!({ "contents": [], "generationConfig": { "responseSchema": schema } });
+    let (_, body) = post(&server, "/v1beta/models/m:generateContent", &asked);
+    assert!(body.contains(r#"{\"ok\":false}"#), "{body}");
+    assert!(server.seen().iter().all(|seen| !seen.work && seen.unmapped.is_none()));
+}
+
+#[test]
+fn who_begins_anew_goes_on_behind_the_words_it_heard() {
+    let say = |text: &str| Move::Say(text.into());
+    let moves = [Move::Shell("ls one".into()), say("half"), Move::Heard("go".into()), Move::Shell("ls two".into())];
+    // Every question holds the word, so all before it is done, with a history of it or without.
+    check_all(&moves, 0, &[], "two");
+    check_all(&moves, 1, &["half"], "two");
+    check_all(&moves, 1, &[], "Do");
+    let moves =
+        [Move::Shell("ls one".into()), say("half"), Move::Heard("not said".into()), Move::Shell("ls two".into())];
+    check_all(&moves, 0, &[], "one");
+    check_all(&moves, 1, &["half"], "two");
+}
+
+#[test]
 fn a_failure_that_is_counted_gives_way() {
     let server = server(vec![Move::Fail { status: 529, times: Some(2) }, Move::Say("at last".into())]);
     let ask = || post(&server, "/v1/messages", &question("/v1/messages", false, 0, &[])).0;

@@ -10,8 +10,6 @@ use super::measure::Spread;
 use super::report::{Row, Target, Unit};
 use crate::agents;
 
-const AGENTS: &[&str] = &["claude-code", "codex", "opencode"];
-
 /// A hundred steps of each agent, and how soon an interrupt ends it.
 pub(crate) fn rows(lab: &Lab) -> Result<Vec<Row>> {
     let Some(installed) = agents::installed_already()? else {
@@ -20,13 +18,14 @@ pub(crate) fn rows(lab: &Lab) -> Result<Vec<Row>> {
     };
     let mut command = Command::new(lab.binary("windlass-kit"));
     command.arg("speed").arg("--windlass").arg(lab.binary("windlass")).env("PATH", installed.path);
+    command.arg("--installed").arg(installed.folder);
     command.args(["--times", &lab.times(10).to_string()]);
-    command.args(AGENTS.iter().flat_map(|agent| ["--runtime", agent]));
+    command.args(agents::CERTIFIED.iter().flat_map(|agent| ["--runtime", agent]));
     let output = command.output().context("windlass-kit could not be started")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     let mut rows = Vec::new();
-    for agent in AGENTS {
+    for agent in agents::CERTIFIED {
         let beside = |what: &str, title: &str, floor| -> Result<Row> {
             let row = Row::new(&format!("{agent}: {title}"), Unit::Ms, column(&text, what, agent, 0)?);
             Ok(row.floor(floor, column(&text, what, agent, 1)?))

@@ -2,64 +2,57 @@
 
 use std::time::Duration;
 
-use super::{Judged, Stage, Trial, ended, has, not_foreign, say, shell, without_tools, write};
+use super::{Judged, Stage, Trial, ended, has, say, shell, write};
 use crate::contract::untouched;
+use crate::facts::Crash;
 use crate::holds;
 use crate::product::Ask;
-use crate::runtime::Family;
+use windlass_scripted::Move;
 
 /// The most memory the engine may have after a flood, and the most its log may hold.
 const MEMORY: u64 = 700 << 20;
 const LOG: usize = 16 << 20;
 
 pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = not_foreign(stage) {
-        return judged;
-    }
-    if stage.runtime.family == Family::Sidecar {
-        return crash_of_a_sidecar(stage);
-    }
-    // The command's parent is the agent.
-    let trial =
-        Trial::new(stage, |_| vec![write("half.txt", "half\n"), shell("kill -KILL $PPID"), say("Not reached.")])?;
-    let ran = trial.run(&Ask::default())?;
+    let name = match stage.runtime.facts.crash {
+        Crash::ByCommand => None,
+        Crash::Named(name) => Some(name),
+    };
+    let trial = Trial::new(stage, |_| match name {
+        // The command's parent is the agent.
+        None => vec![write("half.txt", "half\n"), shell("kill -KILL $PPID"), say("Not reached.")],
+        Some(_) => vec![Move::Hang],
+    })?;
+    // It never says that windlass is to be interrupted: what it ends is the agent.
+    let strike = || {
+        if let Some(name) = name.filter(|_| trial.work_requests() > 0) {
+            crate::child::end_those_of(&trial.place.mark(), name);
+        }
+        false
+    };
+    let ran = trial.run(&Ask { interrupt: Some(&strike), ..Ask::default() })?;
     trial.judge(&ran, || {
         ended(&ran, "failed runtime", 1)?;
         untouched(&trial.place)?;
-        holds(ran.of("kept").next().is_some(), || "the copy was not kept".to_owned())
-    })
-}
-
-/// No command is started by an agent whose tools are all the engine's, so that a program in its place dies after hello.
-fn crash_of_a_sidecar(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
-    let hello = "#!/bin/sh\necho '{\"type\":\"ready\",\"protocol\":1}'\nread -r start\nkill -KILL $$\n";
-    let program = trial.place.program("dies", hello)?;
-    let ran = trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::default() })?;
-    trial.judge(&ran, || {
-        ended(&ran, "failed runtime", 1)?;
-        untouched(&trial.place)
+        holds(name.is_some() || ran.of("kept").next().is_some(), || "the copy was not kept".to_owned())
     })
 }
 
 pub(crate) fn silent_exit(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = not_foreign(stage) {
-        return judged;
-    }
     let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
     let program = trial.place.program("silent", "#!/bin/sh\nexit 0\n")?;
     let ran = trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::default() })?;
     trial.judge(&ran, || {
-        ended(&ran, "failed runtime", 1)?;
+        // A one-shot program that says nothing and ends with 0 did what its protocol asks of it; it has no work to show.
+        let outcome = ran.outcome();
+        let known = ["failed runtime", "failed no_changes"].contains(&outcome.as_str()) && ran.child.code == 1;
+        holds(known, || format!("it ended as `{outcome}` with {}", ran.child.code))?;
         untouched(&trial.place)?;
         holds(trial.server.requests() == 0, || "somebody asked the vendor".to_owned())
     })
 }
 
 pub(crate) fn flood(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
-    }
     // A command that says 200 MB, half of it in one line, and then the work goes on.
     let trial = Trial::new(stage, |_| {
         vec![
@@ -100,9 +93,6 @@ pub(crate) fn bounded(memory: u64, log: &[serde_json::Value]) -> Result<(), Stri
 }
 
 pub(crate) fn daemon(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
-    }
     let trial = Trial::new(stage, |place| {
         vec![
             shell(format!("setsid sleep {} >/dev/null 2>&1 </dev/null & echo started", place.seconds)),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Judged, Stage, Trial, ended, has, not_applicable, say, without_tools, write};
+use super::{Judged, Stage, Trial, ended, has, not_applicable, say, write};
 use crate::contract::{billed, untouched};
 use crate::holds;
 use crate::product::{Ask, Ran};
@@ -10,6 +10,37 @@ use windlass_scripted::Move;
 
 /// The code of a command line that cannot be.
 const USAGE: i32 = 2;
+
+pub(crate) fn answer(stage: &Stage<'_>) -> Judged {
+    let trial = Trial::new(stage, |_| vec![say("The answer of the kit is 7153.")])?;
+    let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        untouched(&trial.place)?;
+        let said = ran.of("said").any(|event| event["message"].to_string().contains("the kit is 7153"));
+        holds(said, || "the answer is not in the log".to_owned())?;
+        if let Some((_, model)) = stage.runtime.model.as_deref().and_then(|model| model.split_once('/')) {
+            let asked = trial.server.seen().iter().any(|seen| seen.path.contains(model) || seen.body.contains(model));
+            holds(asked, || format!("the vendor was never asked for {model}"))?;
+        }
+        billed(&ran, &trial.server)
+    })
+}
+
+pub(crate) fn streaming(stage: &Stage<'_>) -> Judged {
+    let words = "One word comes after the other.";
+    let trial = Trial::new(stage, |_| vec![Move::Slow { text: words.to_owned(), pause_ms: 150 }])?;
+    let ran = trial.run(&Ask::flags(&["--allow-no-changes"]))?;
+    trial.judge(&ran, || ended(&ran, "completed", 0))?;
+    let pieces = crate::product::events(&ran.child.out)
+        .iter()
+        .filter(|event| event["kind"] == "delta" && event["of"] == "text")
+        .count();
+    match pieces {
+        0 | 1 => not_applicable("it tells what the model says when all of it is said"),
+        _ => Ok(crate::Cell::Pass),
+    }
+}
 
 pub(crate) fn refusal(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |_| vec![Move::Refuse("I cannot help with that.".to_owned())])?;
@@ -40,24 +71,25 @@ pub(crate) fn structured_output(stage: &Stage<'_>) -> Judged {
     })
 }
 
-pub(crate) fn unusable_tool(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
-    }
-    let call = |tool: &str| Move::Call { tool: tool.to_owned(), args: json!({}) };
+pub(crate) fn host_tool(stage: &Stage<'_>) -> Judged {
+    let call = Move::Call { tool: "kit_probe".to_owned(), args: json!({}) };
     let tables = "[tools.kit_probe]\ncommand = [\"echo\", \"the probe answers 7153\"]\n\
                   description = \"Answers with a number.\"\neffect = \"read\"\n";
-    let trial = Trial::new(stage, |_| vec![call("kit_probe"), write("after.txt", "after\n"), say("Probed.")])?;
+    let trial = Trial::new(stage, |_| vec![call, write("after.txt", "after\n"), say("Probed.")])?;
     let ran = trial.run(&Ask { tables: tables.to_owned(), ..Ask::default() })?;
-    // Where the runtime takes no tools of ours, that is said before anything is spent, and nothing else may happen.
-    if !refused_before(&trial, &ran, "tool") {
-        trial.judge(&ran, || {
-            ended(&ran, "completed", 0)?;
-            let reached = trial.server.seen().iter().any(|seen| seen.body.contains("the probe answers 7153"));
-            holds(reached, || "the answer of the host's tool did not reach the model".to_owned())
-        })?;
+    if refused_before(&trial, &ran, "tool") {
+        return not_applicable("it takes no tools of the host, and says so before the first token");
     }
-    let trial = Trial::new(stage, |_| vec![call("no_such_tool"), write("after.txt", "after\n"), say("Went on.")])?;
+    trial.judge(&ran, || {
+        ended(&ran, "completed", 0)?;
+        let reached = trial.server.seen().iter().any(|seen| seen.body.contains("the probe answers 7153"));
+        holds(reached, || "the answer of the host's tool did not reach the model".to_owned())
+    })
+}
+
+pub(crate) fn unusable_tool(stage: &Stage<'_>) -> Judged {
+    let call = Move::Call { tool: "no_such_tool".to_owned(), args: json!({}) };
+    let trial = Trial::new(stage, |_| vec![call, write("after.txt", "after\n"), say("Went on.")])?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;

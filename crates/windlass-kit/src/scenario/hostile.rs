@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use super::limits::cancelled;
 use super::walls::{Listener, nothing_outside};
-use super::{Judged, Scenario, Stage, Trial, agents, ended, has, scenario};
+use super::{Judged, Scenario, Stage, Theme, Trial, agents, ended, has};
 use crate::contract::untouched;
 use crate::holds;
 use crate::place::CREDENTIAL;
 use crate::product::{Ask, Ran};
 use windlass_scripted::{Script, Usage};
+
+const fn scenario(name: &'static str, about: &'static str, run: super::Try) -> Scenario {
+    Scenario { name, about, theme: Theme::Attack, needs: &[], run }
+}
 
 /// All of them, in the order of the table.
 pub const ATTACKS: &[Scenario] = &[

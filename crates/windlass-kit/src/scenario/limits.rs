@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Judged, Stage, Trial, ended, has, lacks, say, shell, without_tools, write};
+use super::{Judged, Stage, Trial, ended, has, lacks, say, shell, write};
 use crate::contract::{billed, untouched};
+use crate::facts::Need;
 use crate::holds;
 use crate::product::{Ask, PROMPT, Ran};
 use windlass_scripted::{Move, Script, Usage};
 
+/// The second prompt of a session.
+const SECOND: &str = "Now the second part.";
+
 pub(crate) fn denied_call(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
-    }
     let trial = Trial::new(stage, |_| {
         vec![shell("touch forbidden.txt"), write("allowed.txt", "yes\n"), say("One was denied.")]
     })?;
@@ -30,8 +31,8 @@ pub(crate) fn denied_call(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn budget(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
+    if !stage.runtime.has(Need::Steps) {
+        return first_call(stage);
     }
     let trial = Trial::with(stage, |place| Script {
         usage: Usage { fresh: 40_000, cached: 0, output: 100 },
@@ -49,6 +50,18 @@ pub(crate) fn budget(stage: &Stage<'_>) -> Judged {
     })
 }
 
+/// The same for a runtime that asks its model once: with too little for any question, not even that one is sent.
+fn first_call(stage: &Stage<'_>) -> Judged {
+    let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
+    let ran = trial.run(&Ask::flags(&["--max-tokens", "20"]))?;
+    trial.judge(&ran, || {
+        ended(&ran, "budget_exceeded tokens", 4)?;
+        untouched(&trial.place)?;
+        let requests = trial.server.requests();
+        holds(requests == 0, || format!("the vendor was asked {requests} times"))
+    })
+}
+
 pub(crate) fn provider_500(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |_| vec![Move::Fail { status: 500, times: None }])?;
     let ran = trial.run(&Ask::default())?;
@@ -58,7 +71,7 @@ pub(crate) fn provider_500(stage: &Stage<'_>) -> Judged {
         let requests = trial.server.requests();
         holds((1..=20).contains(&requests), || format!("the vendor was asked {requests} times"))?;
         let took = ran.child.took;
-        holds(took < Duration::from_secs(60), || format!("it took {took:?} to give up"))
+        holds(took < Duration::from_secs(60) + stage.runtime.facts.start, || format!("it took {took:?} to give up"))
     })
 }
 
@@ -95,13 +108,11 @@ pub(crate) fn cancelled(ran: &Ran) -> Result<(), String> {
 }
 
 pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
-    }
     let trial = Trial::new(stage, |_| {
         vec![
             write("first.txt", "1\n"),
             say("The first part is done."),
+            Move::Heard(SECOND.to_owned()),
             write("second.txt", "2\n"),
             say("The second part is done."),
         ]
@@ -112,7 +123,7 @@ pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
         has(&trial.place, "first.txt", "1\n")
     })?;
     let before = trial.server.answers();
-    let ask = Ask { prompt: Some("Now the second part."), ..Ask::flags(&["--isolated", "-r", &first.session]) };
+    let ask = Ask { prompt: Some(SECOND), ..Ask::flags(&["--isolated", "-r", &first.session]) };
     let second = trial.run(&ask)?;
     trial.judge(&second, || {
         ended(&second, "completed", 0)?;

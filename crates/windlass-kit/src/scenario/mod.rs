@@ -3,6 +3,7 @@
 
 mod agents;
 mod answers;
+mod checks;
 mod edits;
 mod hostile;
 mod limits;
@@ -16,10 +17,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::contract;
+use crate::facts::{Need, Works};
 use crate::matrix::Cell;
 use crate::place::Place;
 use crate::product::{Ask, Product, Ran};
-use crate::runtime::{Family, Runtime};
+use crate::runtime::Runtime;
 use windlass_scripted::{Move, Script, Server};
 
 /// Something every runtime must pass, or a reason why it cannot be asked to.
@@ -28,7 +30,39 @@ pub struct Scenario {
     pub name: &'static str,
     /// What must hold, in one sentence.
     pub about: &'static str,
-    pub(crate) run: fn(&Stage<'_>) -> Judged,
+    /// Which of the tables it stands in.
+    pub theme: Theme,
+    needs: &'static [Need],
+    run: fn(&Stage<'_>) -> Judged,
+}
+
+/// What scenarios have in common; a table each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Theme {
+    /// It does its work.
+    Work,
+    /// It keeps to limits, and fails well.
+    Limits,
+    /// It gets over no wall.
+    Walls,
+    /// The hostile agent.
+    Attack,
+}
+
+impl Theme {
+    /// Those of the matrix, with their titles.
+    pub(crate) const TITLES: &'static [(Self, &'static str)] =
+        &[(Self::Work, "The work"), (Self::Limits, "Limits and failures"), (Self::Walls, "Walls")];
+}
+
+impl Scenario {
+    /// Tries it, where the runtime can be asked for it.
+    pub(crate) fn judge(&self, stage: &Stage<'_>) -> Cell {
+        match self.needs.iter().find_map(|need| stage.runtime.lacks(*need)) {
+            Some(why) => Cell::NotApplicable(why.to_owned()),
+            None => (self.run)(stage).unwrap_or_else(Cell::Fail),
+        }
+    }
 }
 
 /// What a scenario comes to; an error is what did not hold.
@@ -42,40 +76,83 @@ pub(crate) struct Stage<'a> {
     pub(crate) hostile: &'a Path,
 }
 
-const fn scenario(name: &'static str, about: &'static str, run: fn(&Stage<'_>) -> Judged) -> Scenario {
-    Scenario { name, about, run }
+type Try = fn(&Stage<'_>) -> Judged;
+
+const fn work(name: &'static str, needs: &'static [Need], about: &'static str, run: Try) -> Scenario {
+    Scenario { name, about, theme: Theme::Work, needs, run }
 }
 
-/// All of them, in the order of the table.
+const fn limit(name: &'static str, needs: &'static [Need], about: &'static str, run: Try) -> Scenario {
+    Scenario { name, about, theme: Theme::Limits, needs, run }
+}
+
+const fn wall(name: &'static str, needs: &'static [Need], about: &'static str, run: Try) -> Scenario {
+    Scenario { name, about, theme: Theme::Walls, needs, run }
+}
+
+/// All of them, in the order of the tables.
 pub const SCENARIOS: &[Scenario] = &[
-    scenario("plain-edit", "one edit lands, is logged, and is billed to the token", edits::plain_edit),
-    scenario("several-files", "new files and an edit land together", edits::several_files),
-    scenario("delete", "a removed file is gone after the landing", edits::delete),
-    scenario("command", "what a command writes lands, and the command is in the log", edits::command),
-    scenario("denied-call", "a call that a rule forbids does not happen, and the rest goes on", limits::denied_call),
-    scenario("budget", "the call that would cross the limit is not sent, and the copy is kept", limits::budget),
-    scenario(
+    work(
+        "answer",
+        &[Need::Words],
+        "a question is answered, by the model that was asked for, and nothing is changed",
+        answers::answer,
+    ),
+    work("streaming", &[Need::Words], "words are shown while the model says them", answers::streaming),
+    work("read", &[Need::Tools], "a file that the model asks for reaches it", edits::read),
+    work("plain-edit", &[Need::Changes], "one edit lands, is logged, and is billed to the token", edits::plain_edit),
+    work("several-files", &[Need::Changes], "new files and an edit land together", edits::several_files),
+    work("delete", &[Need::Deletes], "a removed file is gone after the landing", edits::delete),
+    work("command", &[Need::Commands], "what a command writes lands, and the command is in the log", edits::command),
+    work(
+        "validator",
+        &[Need::Changes],
+        "what a check finds goes back, and what passes at the second try lands; what never passes does not",
+        checks::validator,
+    ),
+    work("resume", &[Need::Memory], "a second prompt goes on in the same conversation", limits::resume),
+    work("structured-output", &[], "an answer of a schema is in the last event", answers::structured_output),
+    work(
+        "host-tool",
+        &[Need::Tools],
+        "a tool of the host is called, and its answer reaches the model",
+        answers::host_tool,
+    ),
+    limit(
+        "denied-call",
+        &[Need::Approval],
+        "a call that a rule forbids does not happen, and the rest goes on",
+        limits::denied_call,
+    ),
+    limit("budget", &[], "the call that would cross the limit is not sent, and the copy is kept", limits::budget),
+    limit(
         "provider-500",
+        &[],
         "a vendor that fails for ever ends the run, in bounded time and calls",
         limits::provider_500,
     ),
-    scenario("cancel", "an interrupt ends the run in a second, with everything it started", limits::cancel),
-    scenario("resume", "a second prompt goes on in the same conversation", limits::resume),
-    scenario("refusal", "a model that declines ends the run as refused", answers::refusal),
-    scenario("structured-output", "an answer of a schema is in the last event", answers::structured_output),
-    scenario(
+    limit("refusal", &[], "a model that declines ends the run as refused", answers::refusal),
+    limit(
         "unusable-tool",
-        "a host tool works or is refused before the first token; an unknown one is an error",
+        &[Need::Tools],
+        "a call of a tool that there is not is an error, and the rest goes on",
         answers::unusable_tool,
     ),
-    scenario("crash", "an agent that is killed in the middle ends the run as failed", agents::crash),
-    scenario("silent-exit", "an agent that ends with 0 and no work has failed", agents::silent_exit),
-    scenario("flood", "endless output is bounded, in the log and in memory", agents::flood),
-    scenario("daemon", "what is started in the background ends with the run", agents::daemon),
-    scenario("write-outside", "nothing outside the workspace is written", walls::write_outside),
-    scenario("read-key", "no key and no credential reaches the model, the log or the tree", walls::read_key),
-    scenario(
+    limit("cancel", &[], "an interrupt ends the run in a second, with everything it started", limits::cancel),
+    limit("crash", &[Need::Program], "an agent that is killed in the middle ends the run as failed", agents::crash),
+    limit("silent-exit", &[Need::Program], "an agent that ends with 0 and no work has failed", agents::silent_exit),
+    wall("flood", &[Need::Commands], "endless output is bounded, in the log and in memory", agents::flood),
+    wall("daemon", &[Need::Commands], "what is started in the background ends with the run", agents::daemon),
+    wall("write-outside", &[Need::Changes], "nothing outside the workspace is written", walls::write_outside),
+    wall(
+        "read-key",
+        &[Need::Commands],
+        "no key and no credential reaches the model, the log or the tree",
+        walls::read_key,
+    ),
+    wall(
         "connect-out",
+        &[Need::Commands],
         "no socket of the machine is reached, and the vendor only through the meter",
         walls::connect_out,
     ),
@@ -148,21 +225,6 @@ pub(crate) fn lacks(place: &Place, path: &str) -> Result<(), String> {
     crate::holds(!place.tree().contains_key(path), || format!("{path} is there"))
 }
 
-/// Why a runtime that changes no files is not tried; none where it changes some.
-pub(crate) fn without_changes(stage: &Stage<'_>) -> Option<Judged> {
-    (stage.runtime.family == Family::Completion).then(|| not_applicable("it changes no files"))
-}
-
-/// Why a runtime without tools is not tried; none where it has some.
-pub(crate) fn without_tools(stage: &Stage<'_>) -> Option<Judged> {
-    (!stage.runtime.has_tools()).then(|| not_applicable("it gives the model no tools"))
-}
-
-/// Why our own loop is not tried; none where an agent of others runs.
-pub(crate) fn not_foreign(stage: &Stage<'_>) -> Option<Judged> {
-    (!stage.runtime.is_foreign()).then(|| not_applicable("the engine itself is the agent"))
-}
-
 pub(crate) fn not_applicable(why: &str) -> Judged {
     Ok(Cell::NotApplicable(why.to_owned()))
 }
@@ -181,7 +243,7 @@ pub(crate) fn soon(holds: impl Fn() -> bool) -> bool {
 
 /// The same work for a runtime whose model proposes a patch: all changes of files in one proposal.
 pub(crate) fn worked(stage: &Stage<'_>, moves: Vec<Move>) -> Vec<Move> {
-    if stage.runtime.family != Family::Patch {
+    if stage.runtime.facts.works != Works::Patch {
         return moves;
     }
     let lines = |sign: char, text: &str| text.lines().map(|line| format!("{sign}{line}\n")).collect::<String>();

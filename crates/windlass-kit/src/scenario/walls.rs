@@ -5,8 +5,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Judged, Stage, Trial, ended, has, say, shell, without_changes, without_tools, worked, write};
+use super::{Judged, Stage, Trial, ended, has, say, shell, worked, write};
 use crate::contract;
+use crate::facts::Works;
 use crate::holds;
 use crate::place::Place;
 use crate::product::Ask;
@@ -17,12 +18,14 @@ fn work() -> [windlass_scripted::Move; 2] {
 }
 
 pub(crate) fn write_outside(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_changes(stage) {
-        return judged;
+    match stage.runtime.facts.works {
+        Works::Calls => call_outside(stage),
+        Works::Text => answer_outside(stage),
+        Works::Patch | Works::Words => propose_outside(stage),
     }
-    if !stage.runtime.has_tools() {
-        return propose_outside(stage);
-    }
+}
+
+fn call_outside(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |place| {
         let at = |path: &str| place.at(path).display().to_string();
         let mut moves = vec![
@@ -40,6 +43,16 @@ pub(crate) fn write_outside(stage: &Stage<'_>) -> Judged {
         has(&trial.place, "after.txt", "after\n")?;
         nothing_outside(&trial.place)
     })
+}
+
+/// Edits in the text of an answer: the program may apply what it can, or none of it.
+fn answer_outside(stage: &Stage<'_>) -> Judged {
+    let trial = Trial::new(stage, |place| {
+        let outside = place.at("outside/by-tool.txt").display().to_string();
+        vec![write(&outside, "out\n"), write("../up.txt", "out\n"), write("after.txt", "after\n"), say("Tried.")]
+    })?;
+    let ran = trial.run(&Ask::default())?;
+    trial.judge(&ran, || nothing_outside(&trial.place))
 }
 
 /// A proposal for paths that no patch may reach: nothing of it is written, also not what would have been fine.
@@ -68,9 +81,6 @@ pub(crate) fn nothing_outside(place: &Place) -> Result<(), String> {
 }
 
 pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
-    }
     let trial = Trial::new(stage, |place| {
         let home = place.at("home").display().to_string();
         let mut moves = vec![
@@ -93,9 +103,6 @@ pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
-    if let Some(judged) = without_tools(stage) {
-        return judged;
-    }
     let listener = Listener::start()?;
     let trial = Trial::new(stage, |_| {
         let port = listener.port;

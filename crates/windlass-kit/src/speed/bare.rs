@@ -8,9 +8,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::child::{self, Child, Watch};
+use crate::facts::Bare;
 use crate::place::{KEY, Place};
 use crate::product::PROMPT;
-use crate::runtime::{Family, Runtime};
+use crate::runtime::Runtime;
 use windlass_scripted::Server;
 
 /// Time for one run.
@@ -23,22 +24,20 @@ const MAX_LINE: u64 = 64 << 20;
 
 /// Runs the agent on the prompt of the kit to the end of its answer.
 pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<Child, String> {
-    let mut command = match runtime.family {
-        Family::ClaudeCode => claude_command(runtime, place, server)?,
-        Family::Codex => codex_command(place, server)?,
-        Family::Acp => acp_command(runtime, place, server),
-        Family::Native | Family::Patch | Family::Completion | Family::Sidecar => {
-            return Err(format!("`{runtime}` is no program of others, so there is no bare form of it"));
-        }
+    let mut command = match runtime.facts.bare {
+        Bare::ClaudeCode => claude_command(runtime, place, server)?,
+        Bare::Codex => codex_command(place, server)?,
+        Bare::Acp => acp_command(runtime, place, server),
+        Bare::No => return Err(format!("there is no bare form of `{runtime}` here")),
     };
     command.current_dir(place.work()).env("HOME", place.at("home")).env("LANG", "C.UTF-8").env("TERM", "dumb");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()));
     let watch = Watch { deadline: DEADLINE, interrupt: None };
     let ran = child::talk(command, &watch, |input, out| {
         let mut talk = Talk { input, out: BufReader::new(out), asked: 0 };
-        match runtime.family {
-            Family::ClaudeCode => claude(&mut talk),
-            Family::Codex => codex(&mut talk, runtime, place),
+        match runtime.facts.bare {
+            Bare::ClaudeCode => claude(&mut talk),
+            Bare::Codex => codex(&mut talk, runtime, place),
             _ => acp(&mut talk, place),
         }
     })?;

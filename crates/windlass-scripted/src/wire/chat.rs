@@ -4,14 +4,20 @@ use serde_json::{Value, json};
 
 use super::{Answer, Frame, pieces, refuses, words};
 use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, content, list, text};
+use crate::request::{Asked, Tool, content, list, schema, text};
 
 pub(crate) fn read(body: &Value) -> Asked {
     let mut asked = Asked::new(body);
     for tool in list(&body["tools"]).map(|tool| &tool["function"]).filter(|tool| tool["name"].is_string()) {
         let schema = tool["parameters"].clone();
-        asked.tools.push(Tool { name: text(&tool["name"]), freeform: false, schema });
+        asked.tools.push(Tool {
+            name: text(&tool["name"]),
+            freeform: false,
+            about: text(&tool["description"]),
+            schema,
+        });
     }
+    asked.schema = schema(&body["response_format"]["json_schema"]["schema"]);
     for message in list(&body["messages"]).filter(|message| message["role"] == "assistant") {
         asked.calls += list(&message["tool_calls"]).count();
         asked.said.push(content(&message["content"]));

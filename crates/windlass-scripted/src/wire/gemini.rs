@@ -4,15 +4,18 @@ use serde_json::{Value, json};
 
 use super::{Answer, Frame, pieces, refuses, words};
 use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, content, list, text};
+use crate::request::{Asked, Tool, content, list, schema, text};
 
 pub(crate) fn read(body: &Value, stream: bool) -> Asked {
     let mut asked = Asked { stream, ..Asked::new(body) };
     for tool in list(&body["tools"]).flat_map(|tool| list(&tool["functionDeclarations"])) {
         // Either schema field may be used, and types may be in capitals.
         let schema = if tool["parameters"].is_object() { &tool["parameters"] } else { &tool["parametersJsonSchema"] };
-        asked.tools.push(Tool { name: text(&tool["name"]), freeform: false, schema: schema.clone() });
+        let (name, about) = (text(&tool["name"]), text(&tool["description"]));
+        asked.tools.push(Tool { name, freeform: false, about, schema: schema.clone() });
     }
+    let settings = &body["generationConfig"];
+    asked.schema = schema(&settings["responseJsonSchema"]).or_else(|| schema(&settings["responseSchema"]));
     for message in list(&body["contents"]).filter(|message| message["role"] == "model") {
         asked.calls += list(&message["parts"]).filter(|part| part["functionCall"].is_object()).count();
         asked.said.push(content(&message["parts"]));
@@ -28,7 +31,9 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
                 Input::Json(args) => args.clone(),
                 Input::Text(text) => json!({ "input": text }),
             };
-            json!({ "functionCall": { "id": format!("call_kit_{:04}", answer.number), "name": name, "args": args } })
+            let call = json!({ "id": format!("call_kit_{:04}", answer.number), "name": name, "args": args });
+            // Later models sign their calls, and want the signature back.
+            json!({ "functionCall": call, "thoughtSignature": "a2l0LXNpZ25hdHVyZQ==" })
         }
     };
     chunk(answer, &part, true)

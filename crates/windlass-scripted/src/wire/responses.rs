@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 
 use super::{Answer, Frame, pieces, words};
 use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, content, list, text};
+use crate::request::{Asked, Tool, content, list, schema, text};
 
 pub(crate) fn read(body: &Value) -> Asked {
     let mut asked = Asked::new(body);
     for tool in list(&body["tools"]) {
         take(&mut asked, tool);
     }
+    asked.schema = schema(&body["text"]["format"]["schema"]);
     for item in list(&body["input"]) {
         match item["type"].as_str().unwrap_or("message") {
             "message" if item["role"] == "assistant" => asked.said.push(content(&item["content"])),
@@ -26,7 +27,8 @@ fn take(asked: &mut Asked, tool: &Value) {
         list(&tool["tools"]).for_each(|tool| take(asked, tool));
     } else if tool["name"].is_string() {
         let freeform = tool["type"] == "custom";
-        asked.tools.push(Tool { name: text(&tool["name"]), freeform, schema: tool["parameters"].clone() });
+        let (name, about) = (text(&tool["name"]), text(&tool["description"]));
+        asked.tools.push(Tool { name, freeform, about, schema: tool["parameters"].clone() });
     }
 }
 

@@ -1,5 +1,5 @@
-//! Honest work: a small loop over Anthropic Messages with four tools, which asks before each call. It lets the whole
-//! kit run without any program of others.
+//! Honest work: a small loop over Anthropic Messages with four tools, which asks before each call where there is
+//! somebody to ask. It lets the whole kit run without any program of others, by ACP and as a one-shot program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::client::Endpoint;
-use crate::peer::Peer;
+use crate::host::Host;
 
 /// The most questions to the model in one turn, and how often a failed one is asked again.
 const STEPS: usize = 60;
@@ -16,39 +16,39 @@ const RETRIES: usize = 2;
 /// The most of a command's output that the model gets.
 const OUTPUT: usize = 20_000;
 
-/// Works until the model ends its turn; why it stopped.
-pub(crate) fn work(peer: &mut Peer, folder: &str, prompt: &str) -> Result<&'static str, String> {
+/// Works until the model ends its turn, in a conversation of this name; why it stopped.
+pub(crate) fn work(host: &mut dyn Host, session: &str, folder: &str, prompt: &str) -> Result<&'static str, String> {
     let endpoint = Endpoint::find().ok_or("no model: ANTHROPIC_BASE_URL is not set")?;
-    let memory = memory(&peer.session);
+    let memory = memory(session);
     let mut messages: Vec<Value> = remembered(&memory);
     messages.push(json!({ "role": "user", "content": prompt }));
-    let stop = steps(peer, &endpoint, folder, &mut messages);
+    let stop = steps(host, &endpoint, folder, &mut messages);
     let _ = std::fs::write(&memory, json!(messages).to_string());
     stop
 }
 
 fn steps(
-    peer: &mut Peer,
+    host: &mut dyn Host,
     endpoint: &Endpoint,
     folder: &str,
     messages: &mut Vec<Value>,
 ) -> Result<&'static str, String> {
     for _ in 0..STEPS {
-        if peer.cancelled() {
+        if host.cancelled() {
             return Ok("cancelled");
         }
-        let answer = ask(peer, endpoint, messages)?;
+        let answer = ask(host, endpoint, messages)?;
         let Some(answer) = answer else { return Ok("cancelled") };
         messages.push(json!({ "role": "assistant", "content": answer["content"] }));
         let blocks = answer["content"].as_array().cloned().unwrap_or_default();
         for text in blocks.iter().filter_map(|block| block["text"].as_str()) {
-            peer.say(text);
+            host.say(text);
         }
         if answer["stop_reason"] == "refusal" {
             return Ok("refusal");
         }
         let calls = blocks.iter().filter(|block| block["type"] == "tool_use");
-        let results: Vec<Value> = calls.map(|block| call(peer, folder, block)).collect();
+        let results: Vec<Value> = calls.map(|block| call(host, folder, block)).collect();
         if results.is_empty() {
             return Ok("end_turn");
         }
@@ -58,7 +58,7 @@ fn steps(
 }
 
 /// Asks the model on a thread of its own, so that a cancel is heard; none where one came.
-fn ask(peer: &Peer, endpoint: &Endpoint, messages: &[Value]) -> Result<Option<Value>, String> {
+fn ask(host: &dyn Host, endpoint: &Endpoint, messages: &[Value]) -> Result<Option<Value>, String> {
     let path = |more: Value| {
         let mut properties = json!({ "path": { "type": "string" } });
         if let (Some(all), Some(more)) = (properties.as_object_mut(), more.as_object()) {
@@ -90,7 +90,7 @@ fn ask(peer: &Peer, endpoint: &Endpoint, messages: &[Value]) -> Result<Option<Va
             last
         });
         while !asked.is_finished() {
-            if peer.cancelled() {
+            if host.cancelled() {
                 // The question is still open; whoever asked for the cancel will close it.
                 return Ok(None);
             }
@@ -104,7 +104,7 @@ fn ask(peer: &Peer, endpoint: &Endpoint, messages: &[Value]) -> Result<Option<Va
     })
 }
 
-fn call(peer: &mut Peer, folder: &str, block: &Value) -> Value {
+fn call(host: &mut dyn Host, folder: &str, block: &Value) -> Value {
     let (name, input) = (block["name"].as_str().unwrap_or_default(), &block["input"]);
     let kind = match name {
         "bash" => "execute",
@@ -116,34 +116,34 @@ fn call(peer: &mut Peer, folder: &str, block: &Value) -> Value {
     let path = input["path"].as_str().map(|path| Path::new(folder).join(path));
     let locations: Vec<Value> = path.iter().map(|path| json!({ "path": path })).collect();
     let mut shown = json!({
-        "toolCallId": block["id"], "title": title, "kind": kind, "status": "pending", "rawInput": input, "locations": locations,
+        "toolCallId": block["id"], "name": name, "title": title, "kind": kind, "status": "pending", "rawInput": input, "locations": locations,
     });
     if let (Some(path), Some(text)) = (&path, input["content"].as_str().or(input["new"].as_str())) {
         shown["content"] = json!([{ "type": "diff", "path": path, "oldText": input["old"], "newText": text }]);
     }
     let mut begun = shown.clone();
     begun["sessionUpdate"] = json!("tool_call");
-    peer.update(&begun);
+    host.update(&begun);
     let done = match kind {
         "other" => Err(format!("there is no tool `{name}`")),
-        _ if !peer.may(&shown) => Err("this call was rejected".to_owned()),
-        _ => act(peer, name, input, path.as_deref(), folder),
+        _ if !host.may(&shown) => Err("this call was rejected".to_owned()),
+        _ => act(host, name, input, path.as_deref(), folder),
     };
     let (status, text) = match &done {
         Ok(text) => ("completed", text),
         Err(text) => ("failed", text),
     };
     let content = json!([{ "type": "content", "content": { "type": "text", "text": text } }]);
-    peer.update(&json!({
+    host.update(&json!({
         "sessionUpdate": "tool_call_update", "toolCallId": block["id"], "status": status, "content": content,
         "rawOutput": { "output": text },
     }));
     json!({ "type": "tool_result", "tool_use_id": block["id"], "content": text, "is_error": done.is_err() })
 }
 
-fn act(peer: &Peer, name: &str, input: &Value, path: Option<&Path>, folder: &str) -> Result<String, String> {
+fn act(host: &dyn Host, name: &str, input: &Value, path: Option<&Path>, folder: &str) -> Result<String, String> {
     if name == "bash" {
-        return command(peer, input["command"].as_str().unwrap_or_default(), folder);
+        return command(host, input["command"].as_str().unwrap_or_default(), folder);
     }
     let path = path.ok_or("a path is needed")?;
     let cannot = |err: std::io::Error| format!("{}: {err}", path.display());
@@ -164,7 +164,7 @@ fn act(peer: &Peer, name: &str, input: &Value, path: Option<&Path>, folder: &str
     Ok("done".to_owned())
 }
 
-fn command(peer: &Peer, line: &str, folder: &str) -> Result<String, String> {
+fn command(host: &dyn Host, line: &str, folder: &str) -> Result<String, String> {
     let mut command = Command::new("bash");
     command.args(["-c", line]).current_dir(folder).stdin(Stdio::null());
     let output = tempfile_like(folder)?;
@@ -173,7 +173,7 @@ fn command(peer: &Peer, line: &str, folder: &str) -> Result<String, String> {
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
-            Ok(None) if peer.cancelled() => {
+            Ok(None) if host.cancelled() => {
                 let _ = child.kill();
             }
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),

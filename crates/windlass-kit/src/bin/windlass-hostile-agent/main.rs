@@ -1,19 +1,25 @@
 //! An agent that speaks ACP over its standard streams and does what its first argument says: honest work, or one of
-//! many things that no agent should do. It is driven by the kit and holds to the kit's places: it reads only what the
+//! many things that no agent should do. As `cli` it is a one-shot program that does honest work. It is driven by the kit and holds to the kit's places: it reads only what the
 //! kit planted, writes only marks below the kit's own folder, and connects only to listeners of the kit. It runs no
 //! command that destroys anything, also where nothing holds it.
 
 mod attack;
 mod client;
 mod honest;
+mod host;
 mod peer;
 
 use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use crate::host::Alone;
 use crate::peer::Peer;
+
+/// The longest prompt that is read.
+const MAX_PROMPT: u64 = 1 << 20;
 
 /// What was typed: what to do, and where.
 pub(crate) struct Orders {
@@ -36,6 +42,9 @@ impl Orders {
 
 fn main() -> ExitCode {
     let orders = Orders::read(std::env::args().skip(1));
+    if orders.mode == "cli" {
+        return one_shot(&orders);
+    }
     attack::before_hello(&orders);
     let mut peer = Peer::open();
     let mut folder = ".".to_owned();
@@ -65,7 +74,10 @@ fn main() -> ExitCode {
             "session/prompt" => {
                 let text: String = prompt(&params["prompt"]);
                 let end = match orders.mode.as_str() {
-                    "honest" => honest::work(&mut peer, &folder, &text),
+                    "honest" => {
+                        let session = peer.session.clone();
+                        honest::work(&mut peer, &session, &folder, &text)
+                    }
                     _ => attack::strike(&orders, &mut peer, &folder, &id),
                 };
                 match end {
@@ -77,6 +89,25 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A prompt on standard input, lines on standard output; in an earlier conversation where one is named.
+fn one_shot(orders: &Orders) -> ExitCode {
+    let mut prompt = String::new();
+    let read = std::io::stdin().lock().take(MAX_PROMPT).read_to_string(&mut prompt);
+    let session = match orders.get("session") {
+        "" => format!("cli-{}", std::process::id()),
+        session => session.to_owned(),
+    };
+    Alone.begin(&session);
+    let done = read.map_err(|err| err.to_string()).and_then(|_| honest::work(&mut Alone, &session, ".", &prompt));
+    match done {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "{why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn prompt(blocks: &Value) -> String {
