@@ -227,19 +227,8 @@ async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<Exit
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_field_of_a_row_is_documented() {
-        let settings = Settings::load(None).unwrap();
-        let agent = AgentArgs::default();
-        let standing = Ground::new(&agent, &settings).unwrap().standings().unwrap().remove(0);
-        let row = row(&standing);
-        let names: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(names, FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-    }
 
     #[test]
     fn words_are_wrapped_and_a_long_one_stays_whole() {
