@@ -96,7 +96,7 @@ fn of(line: &Value) -> Claims {
     let usable = line["usable"].as_bool().unwrap_or(!line["found"].is_null());
     Claims {
         name: word("name").unwrap_or_default(),
-        version: word("version").or_else(|| word("tested")),
+        version: word("version"),
         words: words.filter_map(Value::as_str).map(str::to_owned).collect(),
         missing: (!usable).then(|| word("why").unwrap_or_else(|| "it is not on this machine".to_owned())),
     }

@@ -74,6 +74,8 @@ pub(crate) struct Facts {
     pub(crate) tells_calls: bool,
     /// What it is not tried with: limits of the program itself.
     pub(crate) lacks: Lacks,
+    /// Settings that it is asked with, as lines of TOML.
+    pub(crate) settings: &'static str,
     /// Time it may take to be ready to work.
     pub(crate) start: Duration,
     pub(crate) crash: Crash,
@@ -93,6 +95,7 @@ const NATIVE: Facts = Facts {
     works: Works::Calls,
     tells_calls: true,
     lacks: &[(&[Need::Program], "the engine itself is the agent")],
+    settings: "",
     start: Duration::ZERO,
     crash: Crash::ByCommand,
     bare: Bare::No,
@@ -169,6 +172,8 @@ pub(crate) const FACTS: &[Facts] = &[
             (&[Need::Steps], "Aider asks its model once"),
             (&[Need::Memory], "Aider begins anew with each prompt"),
         ],
+        // The scripted model is none that Aider knows; for such it takes whole files, which a script does not have.
+        settings: "edit_format = \"diff\"\n",
         start: Duration::from_secs(30),
         crash: Crash::Named("aider"),
         ..AGENT

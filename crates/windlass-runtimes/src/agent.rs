@@ -198,6 +198,10 @@ impl ForeignRuntime {
         Ok(match trip {
             Some(Trip::OverBudget(limit)) => Stop::OverBudget { limit },
             Some(Trip::Provider(err)) => Stop::Provider(err),
+            Some(Trip::Declined) => {
+                let detail = "the agent's model declined again and again".to_owned();
+                Stop::Refused { category: RefusalCategory::Safety, detail }
+            }
             None => Stop::Cancelled,
         })
     }
@@ -219,12 +223,13 @@ impl ForeignRuntime {
                     let detail = format!("{} stopped at a limit of its own: {detail}", self.adapter.name());
                     return Ok(Stop::Failed { reason: FailReason::Runtime, detail });
                 }
-                End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
-                End::Done if self.declined() => {
+                // Some break when their model declines, because they wait for words.
+                End::Done | End::Broken(_) if self.declined() => {
                     let said = end_of(&answer.text);
                     let detail = if said.is_empty() { "the agent's model declined" } else { said }.to_owned();
                     return Ok(Stop::Refused { category: RefusalCategory::Safety, detail });
                 }
+                End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
                 End::Done => {}
             }
             if let Some(limit) = self.reported_limit(job) {

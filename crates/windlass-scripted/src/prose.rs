@@ -23,6 +23,15 @@ const FORMS: &[(&str, Form)] = &[
     ("*file listing*", Form::Whole),
 ];
 
+/// What an agent says that did not take the edits of an answer, because it first shows the model a file that they name. It
+/// wants the same answer again.
+const AGAIN: &str = "I added these files to the chat";
+
+/// How many answers of the history were not taken.
+pub(crate) fn not_taken(asked: &Asked) -> usize {
+    form(asked).map_or(0, |_| asked.whole.matches(AGAIN).count())
+}
+
 /// The form that a question asks for; none where it asks for none, or where it offers tools.
 pub(crate) fn form(asked: &Asked) -> Option<Form> {
     let wanted = FORMS.iter().find(|(words, _)| asked.whole.contains(words)).map(|(_, form)| *form);
@@ -74,6 +83,14 @@ mod tests {
         check_form("return edits similar to unified diffs that `diff -U0` would produce", Some(Form::Diff));
         check_form("You MUST use this *file listing* format", Some(Form::Whole));
         check_form("Answer in one sentence.", None);
+    }
+
+    #[test]
+    fn an_answer_that_was_not_taken_is_wanted_again() {
+        let asked = |text: &str| Asked { whole: format!("*SEARCH/REPLACE block* {text}"), ..Asked::default() };
+        assert_eq!(not_taken(&asked("go")), 0);
+        assert_eq!(not_taken(&asked("go. I added these files to the chat: a.txt")), 1);
+        assert_eq!(not_taken(&Asked { whole: "I added these files to the chat: a".into(), ..Asked::default() }), 0);
     }
 
     #[track_caller]

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::http::{self, Request};
 use crate::locked;
 use crate::offer::{self, Item, Played, played};
+use crate::prose;
 use crate::request::{Asked, host_tools};
 use crate::script::{Script, Usage};
 use crate::seen::{MOST, MOST_BODY, Seen};
@@ -256,7 +257,7 @@ fn place(all: &[Played], asked: &Asked) -> usize {
         Played::Item(Item::Text { text, .. } | Item::Refusal(text)) => Some(text.as_str()),
         _ => None,
     });
-    let seen = asked.place(&words.collect::<Vec<_>>());
+    let seen = asked.place(&words.collect::<Vec<_>>()).saturating_sub(prose::not_taken(asked));
     let heard = |played: &Played| matches!(played, Played::Heard(words) if asked.whole.contains(words.as_str()));
     let before = all
         .iter()

@@ -117,6 +117,21 @@ impl Dialect {
         }
     }
 
+    /// Whether a whole answer declines, in the words that the decoder of events does not see.
+    pub(super) fn declines(self, answer: &Value) -> bool {
+        let refusal = |part: &Value| part["type"] == "refusal";
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        match self {
+            Self::Anthropic => answer["stop_reason"] == "refusal",
+            Self::Responses => list(&answer["output"]).iter().any(|item| list(&item["content"]).iter().any(refusal)),
+            Self::Chat => {
+                let choice = &answer["choices"][0];
+                choice["finish_reason"] == "content_filter" || choice["message"]["refusal"].is_string()
+            }
+            Self::Gemini => false,
+        }
+    }
+
     /// A list of models, where the server has none.
     pub(super) fn model_list(self, names: &[&str]) -> Vec<u8> {
         let list: Value = match self {
@@ -168,5 +183,31 @@ fn gemini_word(fault: Fault) -> &'static str {
         Fault::Late => "DEADLINE_EXCEEDED",
         Fault::OverLimit => "FAILED_PRECONDITION",
         Fault::Upstream => "UNAVAILABLE",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(dialect: Dialect, answer: Value, declines: bool) {
+        assert_eq!(dialect.declines(&answer), declines, "{answer}");
+    }
+
+    #[test]
+    fn a_whole_answer_says_that_it_declines() {
+        check(Dialect::Anthropic, json!({ "stop_reason": "refusal" }), true);
+        check(Dialect::Anthropic, json!({ "stop_reason": "end_turn" }), false);
+        let output = |kind: &str| json!({ "output": [{ "type": "message", "content": [{ "type": kind }] }] });
+        check(Dialect::Responses, output("refusal"), true);
+        check(Dialect::Responses, output("output_text"), false);
+        check(Dialect::Chat, json!({ "choices": [{ "finish_reason": "content_filter" }] }), true);
+        check(Dialect::Chat, json!({ "choices": [{ "message": { "refusal": "I cannot." } }] }), true);
+        check(
+            Dialect::Chat,
+            json!({ "choices": [{ "finish_reason": "stop", "message": { "refusal": null } }] }),
+            false,
+        );
     }
 }

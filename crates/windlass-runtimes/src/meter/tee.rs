@@ -247,4 +247,5 @@ pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], call: &
         Ok(list) => list.iter().for_each(|part| read(part.get())),
         Err(_) => read(text),
     }
+    call.declined |= serde_json::from_str(text).is_ok_and(|answer| dialect.declines(&answer));
 }

@@ -136,11 +136,12 @@ impl Fields {
             let numbers: Vec<u64> = found(place, line).into_iter().filter_map(whole).collect();
             (!numbers.is_empty()).then(|| numbers.iter().fold(0_u64, |sum, one| sum.saturating_add(*one)))
         };
-        let (input, total, cached) =
-            (sum(&self.input_tokens), sum(&self.total_input_tokens), sum(&self.cached_tokens));
+        let (input, total, cached) = (sum(&self.input_tokens), sum(&self.total_input_tokens), sum(&self.cached_tokens));
         let output = sum(&self.output_tokens);
-        let dollars: Option<f64> = found(&self.cost_usd, line).into_iter().filter_map(Value::as_f64).reduce(|a, b| a + b);
-        let cost_micros = dollars.filter(|cost| cost.is_finite() && *cost >= 0.0).map(|cost| (cost * 1e6).round() as u64);
+        let dollars: Option<f64> =
+            found(&self.cost_usd, line).into_iter().filter_map(Value::as_f64).reduce(|a, b| a + b);
+        let cost_micros =
+            dollars.filter(|cost| cost.is_finite() && *cost >= 0.0).map(|cost| (cost * 1e6).round() as u64);
         if input.or(total).or(cached).or(output).is_none() && cost_micros.is_none() {
             return None;
         }
@@ -236,7 +237,10 @@ fn walk<'a>(value: &'a Value, path: &[String], all: &mut Vec<&'a Value>) {
 fn holds(line: &Value, path: &[String], wanted: &str) -> bool {
     let mut all = Vec::new();
     walk(line, path, &mut all);
-    all.into_iter().any(|value| in_words(value) == wanted)
+    all.into_iter().any(|value| match value {
+        Value::Array(entries) => entries.iter().any(|entry| in_words(entry) == wanted),
+        value => in_words(value) == wanted,
+    })
 }
 
 fn in_words(value: &Value) -> String {
@@ -292,7 +296,9 @@ mod tests {
     #[test]
     fn numbers_are_added_and_a_cache_is_counted_once() {
         let fields = |value: Value| serde_json::from_value::<Fields>(value).unwrap();
-        let all = fields(json!({"total_input_tokens": "in", "cached_tokens": "c", "output_tokens": "out", "cost_usd": "usd"}));
+        let all = fields(
+            json!({"total_input_tokens": "in", "cached_tokens": "c", "output_tokens": "out", "cost_usd": "usd"}),
+        );
         let spent = all.read(&json!({"in": 120, "c": 100, "out": 7.0, "usd": 0.25})).spent.unwrap();
         assert_eq!((spent.usage.input, spent.usage.cache_read, spent.usage.output), (20, 100, 7));
         assert_eq!(spent.cost_micros, Some(250_000));

@@ -23,7 +23,8 @@ pub(super) fn launch(
     };
     let (home, workspace) = (visit.place.home().to_string_lossy(), visit.job.files.root().to_string_lossy());
     let file = visit.place.home().join(PROMPT_FILE).to_string_lossy().into_owned();
-    let values = |words| Values { url, key, model: program.model.as_deref(), home: &home, workspace: &workspace, words };
+    let values =
+        |words| Values { url, key, model: program.model.as_deref(), home: &home, workspace: &workspace, words };
     let by = program.prompt_by();
     if by == PromptBy::Argument && say.len() > MAX_ARGUMENT {
         return Err(format!(

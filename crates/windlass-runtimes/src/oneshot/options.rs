@@ -114,7 +114,8 @@ mod tests {
         check(r#"{"command":["a"],"args":["{session}"]}"#, Err("a first prompt has no conversation"));
         check(r#"{"command":["a"],"resume_args":["-c"]}"#, Err("it needs `{session}`"));
         check(r#"{"command":["a"],"resume_args":["-r","{session}"]}"#, Err("`fields.session`"));
-        let whole = r#"{"command":["a"],"output":"jsonl","fields":{"text":"t","session":"s"},"resume_args":["{session}"]}"#;
+        let whole =
+            r#"{"command":["a"],"output":"jsonl","fields":{"text":"t","session":"s"},"resume_args":["{session}"]}"#;
         check(whole, Ok(PromptBy::Stdin));
     }
 }

@@ -183,7 +183,8 @@ impl<'v> Turn<'v> {
             // Nobody was asked, and what the tool does is not known.
             self.visit.observed(call.clone(), Effect::Execute).await?;
             if fields.result.is_none() {
-                let result = ToolResult { text: UNTOLD.into(), id: call.id, name: call.name, error: None, artifact: None };
+                let result =
+                    ToolResult { text: UNTOLD.into(), id: call.id, name: call.name, error: None, artifact: None };
                 self.visit.reported_result(result).await?;
             } else if self.open.len() < MAX_OPEN {
                 self.open.insert(call.id, call.name);
