@@ -74,6 +74,8 @@ pub(crate) struct Facts {
     pub(crate) tells_calls: bool,
     /// What it is not tried with: limits of the program itself.
     pub(crate) lacks: Lacks,
+    /// Its program is a script of a Python, which is started in its place.
+    pub(crate) python: bool,
     /// Settings that it is asked with, as lines of TOML.
     pub(crate) settings: &'static str,
     /// Time it may take to be ready to work.
@@ -95,6 +97,7 @@ const NATIVE: Facts = Facts {
     works: Works::Calls,
     tells_calls: true,
     lacks: &[(&[Need::Program], "the engine itself is the agent")],
+    python: false,
     settings: "",
     start: Duration::ZERO,
     crash: Crash::ByCommand,
@@ -172,6 +175,7 @@ pub(crate) const FACTS: &[Facts] = &[
             (&[Need::Steps], "Aider asks its model once"),
             (&[Need::Memory], "Aider begins anew with each prompt"),
         ],
+        python: true,
         // The scripted model is none that Aider knows; for such it takes whole files, which a script does not have.
         settings: "edit_format = \"diff\"\n",
         start: Duration::from_secs(30),

@@ -21,7 +21,7 @@ usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL
                   name), fixture or cli:fixture (the kit's own honest agent, by ACP and as a one-shot program) or hostile
                   (the agent that tries everything); may be given more than once
   --model         what the runtimes named after it are to use
-  --settings      a file of TOML with a table [runtimes.NAME] for agents of your own, before --runtime NAME
+  --settings      a file of TOML with a table [runtimes.NAME], for agents of your own and others, before --runtime NAME
   --installed     the folder that `windlass runtimes install` put agents into
   --if-installed  a runtime that cannot work on this machine is not tried, and that is no failure
   --scenario      only this one; may be given more than once

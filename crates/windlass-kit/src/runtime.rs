@@ -79,7 +79,8 @@ impl Runtime {
         FACTS.iter().filter(|facts| facts.foreign).map(of)
     }
 
-    /// An agent that a person's own settings describe, in a table of its name; none where they have no such table.
+    /// An agent that a person's own settings describe or change, in a table of its name; none where they have no such
+    /// table.
     #[must_use]
     pub fn of_settings(name: &str, model: Option<&str>, settings: &str) -> Option<Self> {
         let head = format!("[runtimes.{name}]");
@@ -87,13 +88,16 @@ impl Runtime {
         let lines: Vec<&str> = lines.take_while(|line| !line.trim_start().starts_with('[')).collect();
         let one_shot = |line: &&str| line.split_whitespace().collect::<String>() == "kind=\"cli\"";
         let says = |key: &str| lines.iter().any(|line| line.trim_start().starts_with(key));
-        let facts = match (lines.iter().any(one_shot), says("resume_args") && says("fields.tool")) {
-            (true, true) => CLI_THAT_TELLS,
-            (true, false) => ANY_CLI,
-            (false, _) => ANY_ACP,
+        let known = FACTS.iter().find(|facts| facts.name == name);
+        let facts = match (known, lines.iter().any(one_shot), says("resume_args") && says("fields.tool")) {
+            (Some(facts), ..) => *facts,
+            (None, true, true) => CLI_THAT_TELLS,
+            (None, true, false) => ANY_CLI,
+            (None, false, _) => ANY_ACP,
         };
-        let (name, short, model) = (name.to_owned(), name.to_owned(), model.map(str::to_owned));
-        (!lines.is_empty()).then(|| Self { name, model, facts, settings: lines.join("\n"), short, hostile: false })
+        let model = model.or(facts.model).map(str::to_owned);
+        let (name, short, settings) = (name.to_owned(), name.to_owned(), lines.join("\n"));
+        (!lines.is_empty()).then_some(Self { name, model, facts, settings, short, hostile: false })
     }
 
     /// A program of others runs; the engine only holds it.
@@ -175,6 +179,8 @@ mod tests {
         assert!(mine.is_some_and(|mine| !mine.has(Need::Approval) && mine.settings.contains("command = \"x\"")));
         assert!(Runtime::of_settings("other", None, settings).is_some_and(|other| other.has(Need::Approval)));
         assert!(Runtime::of_settings("codex", None, settings).is_none());
+        let codex = Runtime::of_settings("codex", None, "[runtimes.codex]\ncommand = \"x\"\n");
+        assert!(codex.is_some_and(|codex| codex.model.as_deref() == Some("openai/gpt-5.5")));
     }
 
     #[test]

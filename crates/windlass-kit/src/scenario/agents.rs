@@ -40,7 +40,14 @@ pub(crate) fn crash(stage: &Stage<'_>) -> Judged {
 
 pub(crate) fn silent_exit(stage: &Stage<'_>) -> Judged {
     let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
-    let program = trial.place.program("silent", "#!/bin/sh\nexit 0\n")?;
+    let silent = "#!/bin/sh\nexit 0\n";
+    let program = match stage.runtime.facts.python {
+        false => trial.place.program("silent", silent)?,
+        true => {
+            let python = trial.place.program("python3", silent)?;
+            trial.place.program("silent", &format!("#!{}\n", python.display()))?
+        }
+    };
     let ran = trial.run(&Ask { program: Some(program.display().to_string()), ..Ask::default() })?;
     trial.judge(&ran, || {
         // A one-shot program that says nothing and ends with 0 did what its protocol asks of it; it has no work to show.
