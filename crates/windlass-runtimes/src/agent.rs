@@ -215,13 +215,13 @@ impl ForeignRuntime {
                     let detail = format!("{} stopped at a limit of its own: {detail}", self.adapter.name());
                     return Ok(Stop::Failed { reason: FailReason::Runtime, detail });
                 }
-                End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
                 // Some take an answer without words for a fault.
                 End::Done | End::Broken(_) if self.declined() => {
                     let said = end_of(&answer.text);
                     let detail = if said.is_empty() { "the agent's model declined" } else { said }.to_owned();
                     return Ok(Stop::Refused { category: RefusalCategory::Safety, detail });
                 }
+                End::Broken(detail) => return Ok(Stop::Failed { reason: FailReason::Runtime, detail }),
                 End::Done => {}
             }
             if let Some(limit) = self.reported_limit(job) {
