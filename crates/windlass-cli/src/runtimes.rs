@@ -158,6 +158,8 @@ impl RuntimePlan {
         match self {
             Self::Ours(Kind::Patch, _) => RunMode::Patch,
             Self::Ours(Kind::Completion, _) => RunMode::Analysis,
+            // Its model writes edits and runs nothing.
+            Self::Foreign(plan) if plan.known.kind == Kind::Aider => RunMode::Patch,
             Self::Ours(..) | Self::Foreign(_) => RunMode::Full,
         }
     }
