@@ -121,7 +121,7 @@ impl Making<'_> {
         };
         let adapter = adapter(plan, self.clock)?;
         let metering = self.metering(plan)?;
-        let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone());
+        let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone()).versioned(plan.version());
         let words = match plan.known.kind {
             // It has our tools and no words of its own, so that it is told what the built-in agent is told.
             Kind::Sidecar(_) => self.prompt.system(),
