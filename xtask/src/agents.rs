@@ -38,9 +38,7 @@ pub(crate) fn run(windlass: &Path, all: bool) -> Result<Installed> {
     std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
     let mut command = Command::new(windlass);
     command.args(["runtimes", "install"]).env("XDG_DATA_HOME", &data);
-    if !all {
-        command.args(CERTIFIED);
-    }
+    command.args(if all { &["--all"] } else { CERTIFIED });
     let status = command.status().with_context(|| format!("{} could not be started", windlass.display()))?;
     match (status.success(), all) {
         (true, _) => {}

@@ -123,6 +123,9 @@ impl Acp {
             return Err(AcpError(format!("`{}` is not the name of a model", clean(model))));
         }
         mcp_server::check(&options.mcp_servers, "").map_err(AcpError)?;
+        if !profile.mcp && !options.mcp_servers.is_empty() {
+            return Err(AcpError(format!("{} connects to no MCP server that it is given", profile.name)));
+        }
         let kinds = Arc::new(kinds(profile, &options)?);
         let name = options.name.clone().unwrap_or_else(|| match profile.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),

@@ -198,6 +198,10 @@ impl ForeignRuntime {
         Ok(match trip {
             Some(Trip::OverBudget(limit)) => Stop::OverBudget { limit },
             Some(Trip::Provider(err)) => Stop::Provider(err),
+            Some(Trip::Declined) => {
+                let detail = "the agent's model declined again and again".to_owned();
+                Stop::Refused { category: RefusalCategory::Safety, detail }
+            }
             None => Stop::Cancelled,
         })
     }

@@ -84,10 +84,14 @@ impl Adapter for OneShot {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        // What Aider prints is more than its answer.
-        let schema = (self.program.output != Output::Aider).then_some(C::StructuredOutput);
-        let always = [C::TextCompletion, C::NativeToolLoop, C::FilesystemRead, C::FilesystemEdit, C::Shell];
-        Capabilities::of(always.into_iter().chain(schema))
+        Capabilities::of([
+            C::TextCompletion,
+            C::StructuredOutput,
+            C::NativeToolLoop,
+            C::FilesystemRead,
+            C::FilesystemEdit,
+            C::Shell,
+        ])
     }
 
     fn features(&self) -> Features {

@@ -262,7 +262,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.edit_format",
         kind: Kind::Text,
-        doc: "aider: how the model writes edits: diff, whole, udiff, architect …",
+        doc: "aider: how the model writes edits: diff (without it), whole, udiff, architect …, or auto.",
     },
     Key {
         name: "runtimes.*.map_tokens",
@@ -275,6 +275,28 @@ pub(crate) const KEYS: &[Key] = &[
         name: "runtimes.*.test_command",
         kind: Kind::Text,
         doc: "aider: a command that it runs after its edits, and whose failures it goes on with.",
+    },
+    Key {
+        name: "runtimes.*.session_meta",
+        kind: Kind::Text,
+        doc: "ACP: what a session is begun with beside the protocol, as a JSON object.",
+    },
+    Key { name: "runtimes.*.asks", kind: Kind::Boolean, doc: "ACP: whether it asks before each call." },
+    Key { name: "runtimes.*.reports_cost", kind: Kind::Boolean, doc: "ACP: whether it says what it cost." },
+    Key {
+        name: "runtimes.*.turn_usage",
+        kind: Kind::Choice(&["sum", "last_call"]),
+        doc: "ACP: what its numbers at the end of a turn count.",
+    },
+    Key {
+        name: "runtimes.*.kinds.*",
+        kind: Kind::Choice(&["read", "edit", "delete", "move", "search", "execute", "think", "fetch"]),
+        doc: "ACP: what a tool of it does that it calls `other`, by the tool's name.",
+    },
+    Key {
+        name: "runtimes.*.steered_by",
+        kind: Kind::Texts,
+        doc: "ACP: files and folders of its home that are gone before each start.",
     },
     Key { name: "request_timeout_s", kind: Kind::Number, doc: "Longest time for one whole answer, in seconds." },
     Key { name: "env.pass", kind: Kind::Texts, doc: "Variables that commands get although they look secret." },

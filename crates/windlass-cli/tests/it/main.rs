@@ -16,6 +16,7 @@ mod help;
 mod imports;
 mod isolated;
 mod json_action;
+mod own_agents;
 mod place;
 mod policy;
 mod profiles;

@@ -99,7 +99,7 @@ impl SandboxPlan {
             layers,
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
-            hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), found.secrets),
+            hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), &write, found.secrets),
             home,
             read: shown.read.into_iter().collect(),
             caches: shown.caches.into_iter().collect(),
@@ -122,14 +122,24 @@ impl SandboxPlan {
     fn hide<'a>(
         &self,
         home: Option<&Path>,
-        shown: impl Iterator<Item = &'a PathBuf>,
+        shown: impl Iterator<Item = &'a PathBuf> + Clone,
+        write: &[PathBuf],
         found: Vec<PathBuf>,
     ) -> Vec<PathBuf> {
         let granted = |path: &Path| self.read.iter().any(|read| read.canonicalize().is_ok_and(|read| read == path));
         let mut hide: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         hide.extend(host_keys());
         hide.extend(home.into_iter().flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))));
-        hide.extend(self.own.iter().filter_map(|path| path.canonicalize().ok()));
+        // An agent may be installed in a folder of ours. Nothing else of it is in the view, unless something around it is.
+        let around = |own: &Path| {
+            own.starts_with(&self.root)
+                || shown.clone().any(|place| own.starts_with(place))
+                || write.iter().any(|place| own.starts_with(place))
+                || ALWAYS_SHOWN.iter().any(|place| own.starts_with(place))
+        };
+        let holds_program = |own: &Path| shown.clone().any(|place| place.starts_with(own) && place != own);
+        let own = self.own.iter().filter_map(|path| path.canonicalize().ok());
+        hide.extend(own.filter(|own| around(own) || !holds_program(own)));
         hide.extend(shown.flat_map(|place| Look::TOOLS.at(place, &[]).secrets));
         hide.extend(self.hidden.iter().filter_map(|pattern| look::named(&self.root, pattern)));
         hide.extend(found);
@@ -346,3 +356,47 @@ const CACHE_VARIABLES: &[&str] = &[
     "GRADLE_USER_HOME",
     "DENO_DIR",
 ];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Whether our own folder is hidden with these shown.
+    #[track_caller]
+    fn check(root: &str, shown: &[&str], expect: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        for folder in ["work", "data/runtimes/one/bin"] {
+            std::fs::create_dir_all(base.join(folder)).unwrap();
+        }
+        let data = base.join("data");
+        let plan = SandboxPlan {
+            root: base.join(root),
+            home: None,
+            own: vec![data.clone()],
+            data_dir: data.clone(),
+            level: Level::WorkspaceWrite,
+            net: NetPolicy::Off,
+            read: Vec::new(),
+            write: Vec::new(),
+            hidden: Vec::new(),
+            limits: Limits::default(),
+            accept_landlock: false,
+            agent: None,
+        };
+        let shown: Vec<PathBuf> = shown.iter().map(|path| base.join(path)).collect();
+        let hidden = plan.hide(None, shown.iter(), &[], Vec::new());
+        assert_eq!(hidden.contains(&data), expect, "{shown:?}");
+    }
+
+    #[test]
+    fn a_folder_of_ours_is_hidden_unless_nothing_but_a_program_of_it_is_shown() {
+        check("work", &[], true);
+        check("work", &["work/bin"], true);
+        check("work", &["data/runtimes/one"], false);
+        check("work", &["data/runtimes/one", ""], true);
+        check("work", &["data"], true);
+        check("", &["data/runtimes/one"], true);
+    }
+}

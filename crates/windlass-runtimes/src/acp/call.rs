@@ -51,6 +51,8 @@ pub(super) struct Told {
     pub paths: Vec<String>,
     /// What files are to become, where it says so.
     pub diffs: Vec<(String, Option<String>)>,
+    /// Files that are to go, where it says so.
+    deleted: Vec<String>,
     /// What came of it, in words.
     pub text: String,
     /// What came of it beside that.
@@ -81,6 +83,7 @@ impl Told {
             input_bytes: 0,
             paths: Vec::new(),
             diffs: Vec::new(),
+            deleted: Vec::new(),
             text: String::new(),
             output: None,
             announced: false,
@@ -104,8 +107,9 @@ impl Told {
             self.name = Some(word(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
         }
         if let Some(title) = title {
-            // The first title of a call is often the tool's name, and what it does comes later.
-            if self.title.is_empty() && self.name.is_none() {
+            // The first title of a call is often the tool's name, and what it does comes later. A file is none.
+            let is_file = || locations.iter().flatten().any(|location| location.path.ends_with(&title));
+            if self.title.is_empty() && self.name.is_none() && !is_file() {
                 self.name = word(&title);
             }
             self.title = clip(&clean(&title), MAX_TITLE).into_owned();
@@ -182,6 +186,11 @@ impl Told {
                 ToolCallContent::Diff(diff) => {
                     let path = diff.path.to_string_lossy().into_owned();
                     self.diffs.retain(|(known, _)| *known != path);
+                    // The protocol has no word for a file that goes; one agent has its own.
+                    if diff.meta.as_ref().and_then(|meta| meta.get("kind")?.as_str()) == Some("delete") {
+                        self.deletes(&path);
+                        continue;
+                    }
                     let others: usize = self.diffs.iter().filter_map(|(_, new)| new.as_ref()).map(String::len).sum();
                     let fits = diff.new_text.len() <= MAX_KEPT && others + diff.new_text.len() <= MAX_TEXTS;
                     let new = fits.then_some(diff.new_text);
@@ -198,6 +207,12 @@ impl Told {
         // Content is always the whole of it so far.
         if !text.is_empty() {
             self.text = text;
+        }
+    }
+
+    fn deletes(&mut self, path: &str) {
+        if self.deleted.len() < MAX_PATHS && path.len() <= MAX_NAME && !self.deleted.iter().any(|known| known == path) {
+            self.deleted.push(path.to_owned());
         }
     }
 
@@ -223,6 +238,9 @@ impl Told {
             }
             // A yes to this text is none to another.
             let change = |(path, text): &(String, Option<String>)| json!({ "path": path, "text": clip(text.as_deref().unwrap_or_default(), MAX_SHOWN) });
+            if !self.deleted.is_empty() {
+                args.insert("deletes".to_owned(), json!(self.deleted));
+            }
             if !self.diffs.is_empty() {
                 args.insert("changes".to_owned(), self.diffs.iter().map(change).collect());
             }
@@ -266,7 +284,9 @@ impl Told {
         for (path, new) in &self.diffs {
             like.push(like_of("write_file", json!({ "path": path, "content": new.as_deref().unwrap_or_default() })));
         }
-        let others = self.paths.iter().filter(|path| !self.diffs.iter().any(|(known, _)| known == *path));
+        like.extend(self.deleted.iter().map(|path| like_of("delete_file", json!({ "path": path }))));
+        let told = |path: &String| self.deleted.contains(path) || self.diffs.iter().any(|(known, _)| known == path);
+        let others = self.paths.iter().filter(|path| !told(path));
         match self.kind {
             ToolKind::Edit => like.extend(others.map(|path| self.like_edit(path))),
             ToolKind::Delete => like.extend(others.map(|path| like_of("delete_file", json!({ "path": path })))),

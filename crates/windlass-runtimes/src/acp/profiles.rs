@@ -85,19 +85,42 @@ const OPENCODE: &str = concat!(
 const GEMINI: &str = concat!(
     r#"{"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},"#,
     r#""privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"#,
-    r#""security":{"disableYoloMode":true,"disableAlwaysAllow":true},"hooksConfig":{"enabled":false}}"#,
+    r#""security":{"disableYoloMode":true,"disableAlwaysAllow":true},"hooksConfig":{"enabled":false},"#,
+    r#""adminPolicyPaths":["{home}/.windlass/gemini.toml"]}"#,
+);
+
+/// And its policy: it asks before every call, also of tools that only look. The vendor would do the searching of the web.
+const GEMINI_POLICY: &str = r#"[[rule]]
+toolName = "*"
+decision = "ask_user"
+priority = 900
+
+[[rule]]
+toolName = "google_web_search"
+decision = "deny"
+priority = 950
+"#;
+
+/// The provider of goose: ours, with the one model, so that it does not ask for the list of all.
+const GOOSE: &str = concat!(
+    r#"{"name":"windlass","engine":"{engine}","display_name":"windlass","description":"","#,
+    r#""api_key_env":"WINDLASS_KEY","base_url":"{url}","base_path":"{path}","supports_streaming":true,"#,
+    r#""models":[{"name":"{model}","context_limit":200000}],"dynamic_models":false}"#,
 );
 
 /// The settings of Qwen Code that nobody else can change.
 const QWEN: &str = concat!(
-    r#"{"general":{"enableAutoUpdate":false,"disableAutoUpdate":true},"#,
-    r#""privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false}}"#,
+    r#"{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"#,
+    r#""ui":{"enableFollowupSuggestions":false},"disableAllHooks":true,"security":{"folderTrust":{"enabled":true}},"#,
+    r#""memory":{"enableManagedAutoMemory":false,"enableManagedAutoDream":false,"enableAutoSkill":false},"#,
+    r#""permissions":{"ask":["Bash","Read","Edit","Write","WebFetch","Agent","Skill"],"deny":["WebSearch"]}}"#,
 );
 
 /// What a session of Claude Code is begun with: no settings of the project's, no hooks, no tools that wait for a person
 /// or search by the vendor's hand.
 const CLAUDE: &str = concat!(
-    r#"{"claudeCode":{"options":{"settingSources":[],"settings":{"disableAllHooks":true},"strictMcpConfig":true,"#,
+    r#"{"claudeCode":{"options":{"settingSources":[],"settings":{"disableAllHooks":true,"permissions":{"#,
+    r#""ask":["Bash","Read","Glob","Grep","Edit","Write","NotebookEdit","WebFetch","Agent","Skill"]}},"strictMcpConfig":true,"#,
     r#""promptSuggestions":false,"additionalDirectories":["{workspace}"],"disallowedTools":["WebSearch","#,
     r#""AskUserQuestion","EnterPlanMode","ExitPlanMode","EnterWorktree","ExitWorktree","CronCreate","CronDelete","#,
     r#""CronList","ScheduleWakeup"]}}}"#,
@@ -120,6 +143,8 @@ enabled = false
 
 [features]
 use_legacy_landlock = true
+plugins = false
+apps = false
 
 [permissions.windlass.filesystem]
 ":root" = "read"
@@ -194,7 +219,7 @@ pub const PROFILES: &[Profile] = &[
             ("NO_BROWSER", "1"),
         ],
         point_at: &[("GOOGLE_GEMINI_BASE_URL", "{url}"), ("GEMINI_API_KEY", "{key}"), ("GEMINI_MODEL", "{model}")],
-        home_files: &[(".windlass/gemini.json", GEMINI)],
+        home_files: &[(".windlass/gemini.json", GEMINI), (".windlass/gemini.toml", GEMINI_POLICY)],
         auth_method: Some("gemini-api-key"),
         mode: Some("default"),
         // It takes a file that is not there yet for an error.
@@ -225,6 +250,7 @@ pub const PROFILES: &[Profile] = &[
         point_at: &[("OPENAI_BASE_URL", "{url}/v1"), ("OPENAI_API_KEY", "{key}"), ("OPENAI_MODEL", "{model}")],
         home_files: &[(".windlass/qwen.json", QWEN)],
         mode: Some("default"),
+        fs: false,
         asks: true,
         steered_by: &[
             ".qwen/settings.json",
@@ -254,17 +280,22 @@ pub const PROFILES: &[Profile] = &[
         point_at: &[
             ("GOOSE_PROVIDER", "{provider}"),
             ("GOOSE_MODEL", "{model}"),
-            ("ANTHROPIC_HOST", "{url}"),
-            ("ANTHROPIC_API_KEY", "{key}"),
-            ("OPENAI_HOST", "{url}"),
-            ("OPENAI_API_KEY", "{key}"),
+            ("WINDLASS_KEY", "{key}"),
             ("GOOGLE_HOST", "{url}"),
             ("GOOGLE_API_KEY", "{key}"),
         ],
+        home_files: &[(".config/goose/custom_providers/windlass.json", GOOSE)],
         words: &[
-            (Some(Dialect::Anthropic), &[("{provider}", "anthropic")]),
-            (Some(Dialect::Gemini), &[("{provider}", "google")]),
-            (None, &[("{provider}", "openai")]),
+            (
+                Some(Dialect::Anthropic),
+                &[("{provider}", "windlass"), ("{engine}", "anthropic"), ("{path}", "v1/messages")],
+            ),
+            (
+                Some(Dialect::OpenAiResponses),
+                &[("{provider}", "windlass"), ("{engine}", "openai"), ("{path}", "v1/responses")],
+            ),
+            (Some(Dialect::Gemini), &[("{provider}", "google"), ("{engine}", "openai"), ("{path}", "")]),
+            (None, &[("{provider}", "windlass"), ("{engine}", "openai"), ("{path}", "v1/chat/completions")]),
         ],
         fs: false,
         terminal: false,
@@ -375,9 +406,14 @@ mod tests {
                     workspace: "/w\"\\w",
                     words: profile.words_for(dialect),
                 };
-                for (name, text) in profile.env.iter().chain(profile.point_at) {
+                let meta = profile.session_meta.map(|text| ("session_meta", text));
+                for (name, text) in profile.env.iter().chain(profile.point_at).chain(profile.home_files).chain(&meta) {
                     let filled = values.fill(text).unwrap();
-                    assert!(!filled.contains("{package}"), "{name}: {filled}");
+                    let word = |(word, _): &(&str, &str)| {
+                        !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                    };
+                    let left = filled.split('{').skip(1).filter_map(|rest| rest.split_once('}')).find(word);
+                    assert_eq!(left, None, "{name}: {filled}");
                     if filled.starts_with('{') {
                         serde_json::from_str::<serde_json::Value>(&filled)
                             .unwrap_or_else(|err| panic!("{name}: {err}"));

@@ -182,9 +182,9 @@ impl<'t, 'a> Talk<'t, 'a> {
     }
 
     async fn told(&mut self, method: &str, mut params: Value) -> Result<(), RuntimeError> {
-        // Names that begin so are extensions of the agent's own.
+        // Whatever is not named as the protocol names it is the agent's own.
         if method != "session/update" {
-            self.live.odd += u64::from(!method.starts_with(['_', '$']));
+            self.live.odd += u64::from(method.starts_with("session/") || !method.contains(['/', '_', '$']));
             return Ok(());
         }
         let ours = params["sessionId"].as_str() == Some(self.live.session.as_str());

@@ -51,6 +51,8 @@ pub enum Trip {
     OverBudget(Limit),
     /// The model cannot be had.
     Provider(ProviderError),
+    /// The model declined, and the agent asked it the same again and again.
+    Declined,
 }
 
 /// How it is known what an agent spends (decision 9).

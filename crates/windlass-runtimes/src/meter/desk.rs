@@ -15,6 +15,8 @@ use windlass_core::store::StoreError;
 
 use crate::agent::{Ledger, Trip};
 
+/// How often a model may decline before it is not asked any more: agents try the same again.
+const MAX_DECLINED: u32 = 3;
 /// Models whose way of counting is remembered.
 const MAX_KNOWN: usize = 64;
 /// Paths that are said to be none of ours.
@@ -52,8 +54,8 @@ struct State {
     answered: bool,
     /// A model was given tools.
     with_tools: bool,
-    /// It declined the last time it was asked for work.
-    declined: bool,
+    /// How often in a row it declined when it was asked for work.
+    declined: u32,
     trip: Option<Trip>,
 }
 
@@ -216,7 +218,7 @@ impl Desk {
 
     /// Whether the model declined the last time it was asked for work.
     pub(super) fn declined(&self) -> bool {
-        self.lock().declined
+        self.lock().declined > 0
     }
 
     /// Why nothing more is served.
@@ -234,7 +236,7 @@ impl Desk {
     pub(super) fn reopen(&self) {
         let mut state = self.lock();
         (state.trip, state.failures, state.closed) = (None, 0, false);
-        (state.with_tools, state.declined) = (false, false);
+        (state.with_tools, state.declined) = (false, 0);
         state.last_failure = None;
     }
 
@@ -315,7 +317,11 @@ impl Call {
             state.last_failure = None;
             // What is asked beside the work says nothing of it.
             if self.tools || !state.with_tools {
-                state.declined = self.declined;
+                state.declined = if self.declined { state.declined.saturating_add(1) } else { 0 };
+                if state.declined >= MAX_DECLINED {
+                    state.trip.get_or_insert(Trip::Declined);
+                    self.desk.stopped.notify_one();
+                }
             }
             state.with_tools |= self.tools;
         }

@@ -269,6 +269,7 @@ impl<'a> Shop<'a> {
                  call is served. Stop here"
             ),
             Trip::Provider(err) => format!("windlass: no further model call is served: {err}"),
+            Trip::Declined => "windlass: the model declined again and again; it is not asked any more".to_owned(),
         };
         last.store(true, Ordering::Relaxed);
         closing(no(dialect, Fault::OverLimit, &words))

@@ -107,7 +107,8 @@ pub struct AiderOptions {
     pub env: BTreeMap<String, String>,
     /// The model.
     pub model: Option<String>,
-    /// How the model writes edits: `diff`, `whole`, `udiff`, `architect` … Absent: as Aider has it for the model.
+    /// How the model writes edits: `diff`, `whole`, `udiff`, `architect` …, or `auto`: as Aider has it for the model. For
+    /// models that it does not know that is `whole`, which writes every file anew; so without a word it is `diff`.
     pub edit_format: Option<String>,
     /// Tokens of the map of the repository that the model sees; 0 is none. Absent: as Aider has it for the model.
     pub map_tokens: Option<u64>,
@@ -137,7 +138,7 @@ impl AiderOptions {
         }
         // Its start is in its home, and where that is is known when it is started.
         let start = format!("{{home}}/{START_AT}");
-        let (args, env) = (self.words(&named(model, dialect)), self.env.clone());
+        let (args, env) = (self.words(&named(model, dialect), dialect), self.env.clone());
         Ok(Program {
             name: "aider".to_owned(),
             command: vec![self.python],
@@ -152,7 +153,7 @@ impl AiderOptions {
         })
     }
 
-    fn words(&self, model: &str) -> Vec<String> {
+    fn words(&self, model: &str, dialect: Dialect) -> Vec<String> {
         let mut words: Vec<String> = WORDS.iter().map(|word| (*word).to_owned()).collect();
         let mut say = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
         say("--message-file", "{prompt_file}");
@@ -169,11 +170,14 @@ impl AiderOptions {
                 say(option, &number.to_string());
             }
         }
-        let texts = [("--edit-format", &self.edit_format), ("--reasoning-effort", &self.effort)];
-        for (option, text) in texts {
-            if let Some(text) = text {
-                say(option, text);
-            }
+        match self.edit_format.as_deref() {
+            Some("auto") => {}
+            // Gemini models like the name of a file inside of the fence.
+            None if dialect == Dialect::Gemini => say("--edit-format", "diff-fenced"),
+            format => say("--edit-format", format.unwrap_or("diff")),
+        }
+        if let Some(effort) = &self.effort {
+            say("--reasoning-effort", effort);
         }
         self.read_files.iter().for_each(|file| say("--read", file));
         self.files.iter().for_each(|file| say("--file", file));
@@ -353,8 +357,9 @@ mod tests {
         check(&base(""), chat, Ok(&["--model openai/m", "--weak-model openai/m", "--no-auto-test"]));
         check(&base(""), Dialect::Anthropic, Ok(&["--model anthropic/m"]));
         check(&base(""), Dialect::OpenAiResponses, Ok(&["--model openai/responses/m"]));
-        check(&base(""), Dialect::Gemini, Ok(&["--model gemini/m"]));
-        check(&base(r#","edit_format":"diff","map_tokens":0"#), chat, Ok(&["--edit-format diff", "--map-tokens 0"]));
+        check(&base(""), Dialect::Gemini, Ok(&["--model gemini/m", "--edit-format diff-fenced"]));
+        check(&base(r#","edit_format":"whole","map_tokens":0"#), chat, Ok(&["--edit-format whole", "--map-tokens 0"]));
+        check(&base(""), chat, Ok(&["--edit-format diff "]));
         check(&base(r#","files":["a.py"],"read_files":["b.md"]"#), chat, Ok(&["--read b.md --file a.py"]));
         check(&base(r#","test_command":"make test""#), chat, Ok(&["--test-cmd make test --auto-test"]));
         check(&base(r#","args":["--architect"]"#), chat, Ok(&["--architect"]));

@@ -237,7 +237,10 @@ fn walk<'a>(value: &'a Value, path: &[String], all: &mut Vec<&'a Value>) {
 fn holds(line: &Value, path: &[String], wanted: &str) -> bool {
     let mut all = Vec::new();
     walk(line, path, &mut all);
-    all.into_iter().any(|value| in_words(value) == wanted)
+    all.into_iter().any(|value| match value {
+        Value::Array(entries) => entries.iter().any(|entry| in_words(entry) == wanted),
+        value => in_words(value) == wanted,
+    })
 }
 
 fn in_words(value: &Value) -> String {

@@ -133,8 +133,13 @@ impl<'v> Turn<'v> {
                         break answer;
                     },
                     Ok(Some(line)) => match self.hello(&line, &start) {
-                        Ok(true) if !self.cancelled => wait = Box::pin(std::future::pending()),
-                        Ok(_) => {}
+                        Ok(true) => {
+                            visit.began(None).await?;
+                            if !self.cancelled {
+                                wait = Box::pin(std::future::pending());
+                            }
+                        }
+                        Ok(false) => {}
                         Err(why) => break self.answer(End::Broken(why)),
                     },
                     Ok(None) | Err(_) => break self.gone().await,

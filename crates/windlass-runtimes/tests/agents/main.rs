@@ -4,7 +4,9 @@
 
 mod claude_code;
 mod codex;
+mod oneshot;
 mod openhands;
 mod script;
 mod sidecar;
+mod sidecar_program;
 mod stage;

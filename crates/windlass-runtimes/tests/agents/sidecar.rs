@@ -138,7 +138,7 @@ fn a_limit_a_refusal_and_an_error_are_told_apart() {
         let stop = block_on(&stage, one.0, wire(one.1), json!({}));
         assert_eq!(format!("{stop:?}"), "Refused { category: Safety, detail: \"I cannot help with that.\" }");
     }
-    check(recorded!("fail"), json!({}), ("Provider(ProviderError { kind: Unavailable", &[]));
+    check(recorded!("fail"), json!({}), ("Provider(ProviderError { kind: Unavailable", &["began "]));
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn what_it_thinks_goes_with_what_it_does() {
         (
             "Done",
             &[
-                "delta Reasoning h",
                 "began ",
+                "delta Reasoning h",
                 r#"said (hm) | <a lookup {"key":"k"}>"#,
                 r#"ran a lookup {"key":"k"}"#,
                 "said (so) | That is it.",

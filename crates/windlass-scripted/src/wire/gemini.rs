@@ -9,7 +9,7 @@ use crate::request::{Asked, Tool, content, list, schema, text};
 pub(crate) fn read(body: &Value, stream: bool) -> Asked {
     let mut asked = Asked { stream, ..Asked::new(body) };
     for tool in list(&body["tools"]).flat_map(|tool| list(&tool["functionDeclarations"])) {
-        // Any of these fields may be used, and types may be in capitals.
+        // Each of these fields may be used, and types may be in capitals.
         let fields = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
         let schema = fields.iter().map(|field| &tool[*field]).find(|schema| schema.is_object()).unwrap_or(&Value::Null);
         let (name, about) = (text(&tool["name"]), text(&tool["description"]));

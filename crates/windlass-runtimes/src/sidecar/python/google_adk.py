@@ -207,9 +207,12 @@ def _model(model: dict[str, Any], name: str) -> BaseLlm:
         retries = types.HttpRetryOptions(attempts=model.get("max_retries", 1) + 1)
         key = {"api_key": model["api_key"]}
         return Gemini(model=name, base_url=model["base_url"], client_kwargs=key, retry_options=retries)
+    # Nothing stays at the vendor.
+    more: dict[str, Any] = {"store": False} if model["api"] == "responses" else {}
     return LiteLlm(
         model=PREFIX[model["api"]] + name,
         api_base=model["base_url"],
         api_key=model["api_key"],
         num_retries=model.get("max_retries", 1),
+        **more,
     )

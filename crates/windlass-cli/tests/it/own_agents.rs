@@ -1,0 +1,139 @@
+//! Agents of a person's own by the settings: small programs in the real sandbox, told their prompt in each of the ways,
+//! and ended when they go wrong.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::place::{Output, Place};
+
+/// A workspace, and a program beside it that is called `own` in the settings.
+fn with_program(program: &str, settings: &str) -> Place {
+    let place = Place::new();
+    place.write("a.txt", "one\n");
+    let file = place.home().join("bin/agent");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, format!("#!/bin/sh\n{program}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = place.home().join(".config/windlass");
+    std::fs::create_dir_all(&config).unwrap();
+    let command = file.display();
+    let text = format!("[runtimes.own]\nkind = \"cli\"\ncommand = \"{command}\"\n{settings}\n");
+    std::fs::write(config.join("config.toml"), text).unwrap();
+    place
+}
+
+fn run(place: &Place, more: &[&str]) -> Output {
+    let args = [&["run", "--runtime", "own", "-m", "anthropic/some-model", "write it down"], more].concat();
+    let mut command = place.command(&args);
+    command.env("ANTHROPIC_API_KEY", "a-key");
+    place.run_with(command, "")
+}
+
+#[track_caller]
+fn check_prompt(program: &str, settings: &str) {
+    let place = with_program(program, settings);
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let seen = place.read("seen.txt");
+    assert!(seen.starts_with("You are working") && seen.ends_with("The task:\nwrite it down"), "{seen}");
+    assert!(output.out.contains("all is well"), "{}", output.out);
+    let opened = place.log().into_iter().find(|event| event["kind"] == "transaction_opened").unwrap();
+    assert_eq!(opened["gate"], "sandbox_only", "{opened}");
+}
+
+#[test]
+fn a_program_is_told_its_prompt_in_the_way_that_its_words_say() {
+    check_prompt("cat > seen.txt\necho all is well", "");
+    check_prompt("printf %s \"$2\" > seen.txt\necho all is well", "args = [\"--say\", \"{prompt}\"]");
+    check_prompt("cat \"$1\" > seen.txt\necho all is well", "args = [\"{prompt_file}\"]");
+    let lines = r#"cat > seen.txt
+echo starting
+echo '{"id":"s1"}'
+echo '{"kind":"words","text":"all is well"}'"#;
+    let fields = "output = \"jsonl\"\nfields.text = \"kind=words:text\"\nfields.session = \"id\"";
+    check_prompt(lines, fields);
+}
+
+#[test]
+fn it_is_pointed_at_the_meter_and_has_a_home_of_its_own() {
+    let program = r#"cat "$HOME/conf" > conf.txt
+echo "$1" > model.txt
+echo "$OPENAI_BASE_URL $MY_URL" > urls.txt
+echo done"#;
+    let settings = "args = [\"{model}\"]\nenv.MY_URL = \"{url}\"\nhome_files.conf = \"at {url} in {home}\"";
+    let place = with_program(program, settings);
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("model.txt"), "some-model\n");
+    let urls = place.read("urls.txt");
+    let (openai, own) = urls.trim().split_once(' ').unwrap();
+    assert!(own.starts_with("http://127.0.0.1:") && openai == format!("{own}/v1"), "{urls}");
+    assert!(place.read("conf.txt").starts_with(&format!("at {own} in /")), "{}", place.read("conf.txt"));
+}
+
+#[track_caller]
+fn check_failed(program: &str, flags: &[&str], code: i32, says: &str) {
+    let place = with_program(program, "");
+    let output = run(&place, flags);
+    assert!(output.code == code && output.err.contains(says), "{}: {}", output.code, output.err);
+    assert_eq!(place.read("a.txt"), "one\n");
+}
+
+#[test]
+fn what_goes_wrong_ends_the_run_and_nothing_lands() {
+    check_failed("echo two > a.txt\necho no such model >&2\nexit 1", &[], 1, "no such model");
+    check_failed("echo two > a.txt\nkill -SEGV $$", &[], 1, "signal");
+    check_failed("cat > /dev/null", &[], 1, "no file was changed");
+    let endless = "echo two > a.txt\nyes \"$(head -c 100000 /dev/zero | tr '\\0' x)\"";
+    check_failed(endless, &[], 1, "printed more than 64 MiB");
+    // Who does not listen to the first word is killed.
+    let deaf = "trap '' TERM\necho two > a.txt\nwhile :; do sleep 1; done";
+    check_failed(deaf, &["--max-seconds", "2"], 124, "the time is up");
+}
+
+#[track_caller]
+fn check_refused(settings: &[(&str, &str)], runtime: &str, says: &str) {
+    let place = Place::new();
+    for (key, value) in settings {
+        let set = place.run(&["config", "set", key, value]);
+        assert_eq!(set.code, 0, "{}", set.err);
+    }
+    let mut command = place.command(&["run", "--runtime", runtime, "-m", "anthropic/some-model", "go"]);
+    command.env("ANTHROPIC_API_KEY", "a-key");
+    let output = place.run_with(command, "");
+    assert!(output.code == 2 && output.err.contains(says), "{}: {}", output.code, output.err);
+    assert!(place.sessions().is_empty(), "nothing was begun");
+}
+
+#[test]
+fn what_cannot_be_an_agent_is_said_before_anything_begins() {
+    let cli = ("runtimes.own.kind", "cli");
+    let sh = ("runtimes.own.command", "sh");
+    check_refused(&[cli], "own", "`own` has no program");
+    check_refused(&[cli, sh, ("runtimes.own.fs", "true")], "own", "runtimes.own: unknown field `fs`");
+    check_refused(&[cli, sh, ("runtimes.own.fields.text", "a..b")], "own", "is no place in a line");
+    check_refused(&[cli, sh, ("runtimes.own.output", "jsonl")], "own", "where its words stand");
+    check_refused(&[cli, sh], "onw", "did you mean `own`?");
+    check_refused(&[sh], "own", "no runtime `own` that has options");
+    check_refused(&[("runtimes.codex.kind", "cli")], "codex", "`codex` is known");
+    check_refused(
+        &[("runtimes.own.kind", "acp"), sh, ("runtimes.own.output", "text")],
+        "own",
+        "unknown field `output`",
+    );
+}
+
+#[test]
+fn a_project_brings_no_agent_before_it_is_trusted() {
+    let place = Place::new();
+    place.write(".windlass/config.toml", "[runtimes.theirs]\nkind = \"cli\"\ncommand = \"sh\"\n");
+    let output = place.run(&["run", "--runtime", "theirs", "go"]);
+    assert!(output.code == 2 && output.err.contains("there is no runtime `theirs`"), "{}", output.err);
+}
+
+#[test]
+fn agents_of_ones_own_are_listed() {
+    let place = with_program("true", "about = \"the one that I wrote\"");
+    let output = place.run(&["runtimes"]);
+    assert!(output.out.contains("own") && output.out.contains("the one that I wrote"), "{}", output.out);
+    assert!(output.out.contains("home/bin/agent"), "{}", output.out);
+}
