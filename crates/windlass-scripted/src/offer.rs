@@ -88,7 +88,7 @@ fn items(step: &Move, script: &Script, asked: &Asked) -> Option<Vec<Item>> {
     match step {
         Move::Shell(line) => one(shell(asked, line)?),
         Move::Read(path) => one(read(script, asked, path)?),
-        Move::Write { path, text } => one(write(script, asked, path, text)?),
+        Move::Write { path, text } => write(script, asked, path, text),
         Move::Edit { path, old, new } => edit(script, asked, path, old, new),
         Move::Delete(path) => one(delete(script, asked, path)?),
         Move::Call { tool, args } => Some(host_tool(asked, tool, args)),
@@ -141,15 +141,18 @@ fn read(script: &Script, asked: &Asked, path: &str) -> Option<Item> {
     }
 }
 
-fn write(script: &Script, asked: &Asked, path: &str, text: &str) -> Option<Item> {
+fn write(script: &Script, asked: &Asked, path: &str, text: &str) -> Option<Vec<Item>> {
     if let Some(found) = find(asked, &WRITE) {
-        return Some(found.call(&[found.file(&script.root, path), (found.argument(CONTENT), json!(text))]));
+        let written = found.call(&[found.file(&script.root, path), (found.argument(CONTENT), json!(text))]);
+        // Editors with operations put a file where there is a folder, and make none.
+        let folder = path.rsplit_once('/').filter(|_| found.is_operation()).map(|(folder, _)| folder);
+        let made = folder.and_then(|folder| shell(asked, &format!("mkdir -p {}", quoted(folder))));
+        return Some(made.into_iter().chain([written]).collect());
     }
     let lines: String = text.lines().map(|line| format!("+{line}\n")).collect();
-    if let Some(item) = patch(asked, &format!("*** Add File: {path}\n{lines}")) {
-        return Some(item);
-    }
-    shell(asked, &format!("mkdir -p \"$(dirname {0})\" && printf %s {1} > {0}", quoted(path), quoted(text)))
+    let patched = patch(asked, &format!("*** Add File: {path}\n{lines}"));
+    let line = || format!("mkdir -p \"$(dirname {0})\" && printf %s {1} > {0}", quoted(path), quoted(text));
+    Some(vec![patched.or_else(|| shell(asked, &line()))?])
 }
 
 fn edit(script: &Script, asked: &Asked, path: &str, old: &str, new: &str) -> Option<Vec<Item>> {
@@ -279,6 +282,12 @@ mod tests {
             all(),
             Move::Write { path: "a".into(), text: "t\n".into() },
             &[r#"file_editor {"command":"create","path":"/w/a","file_text":"t\n","security_risk":"UNKNOWN"}"#],
+        );
+        let below = r#"file_editor {"command":"create","path":"/w/b/c","file_text":"t","security_risk":"UNKNOWN"}"#;
+        check(
+            all(),
+            Move::Write { path: "b/c".into(), text: "t".into() },
+            &[r#"terminal {"command":"mkdir -p 'b'"}"#, below],
         );
         let edit = Move::Edit { path: "a".into(), old: "x".into(), new: "y".into() };
         let changed =

@@ -97,6 +97,11 @@ pub(crate) fn is_form(tool: &Tool) -> bool {
 }
 
 impl Found<'_> {
+    /// Whether the tool does several things, and is told which.
+    pub(crate) fn is_operation(&self) -> bool {
+        self.operation.is_some()
+    }
+
     /// The name among these that the tool knows; the first where it knows none.
     pub(crate) fn argument(&self, names: &[&'static str]) -> &'static str {
         let properties = &self.tool.schema["properties"];

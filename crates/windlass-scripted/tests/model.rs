@@ -181,3 +181,17 @@ fn what_is_no_question_is_not_answered_as_one() {
     assert_eq!(post(&server, "/v1/messages", &json!([1])).0, 400);
     assert_eq!(server.answers(), 0);
 }
+
+#[test]
+fn a_gemini_tool_has_its_schema_in_any_of_three_fields() {
+    for field in ["parameters", "parametersJsonSchema", "parameters_json_schema"] {
+        let server = server(vec![Move::Shell("true".into())]);
+        // The name of the argument is not the usual one, so that it has to be looked up.
+        let schema = json!({ "type": "object", "properties": { "cmd": { "type": "string" } }, "required": ["cmd"] });
+        let mut tool = json!({ "name": "bash" });
+        tool[field] = schema;
+        let asked = json!({ "contents": [], "tools": [{ "functionDeclarations": [tool] }] });
+        let (_, body) = post(&server, "/v1beta/models/m:generateContent", &asked);
+        assert!(body.contains(r#""args":{"cmd":"true"}"#), "{field}: {body}");
+    }
+}

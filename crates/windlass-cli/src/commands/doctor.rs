@@ -2,7 +2,8 @@
 
 use std::process::{Command, ExitCode};
 
-use serde_json::json;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
 use windlass_core::workspace::Files;
 use windlass_host::config::Places;
 use windlass_host::secret::Credentials;
@@ -28,39 +29,10 @@ struct Finding {
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let (mut findings, settings) = examine();
-    let mut runtimes = Vec::new();
-    if let Some(settings) = &settings {
-        let agent = AgentArgs::default();
-        let standings = Ground::new(&agent, settings).and_then(|ground| ground.standings());
-        if let Err(failure) = &standings {
-            let (what, detail) = ("runtimes".to_owned(), failure.message());
-            findings.push(Finding { what, ok: false, needed: true, detail });
-        }
-        let mut standings = standings.unwrap_or_default();
-        runtimes = block_on(async {
-            let mut rows = Vec::new();
-            for standing in &mut standings {
-                standing.look_closer().await;
-                findings.extend(finding(standing));
-                rows.push(row(standing));
-            }
-            let names = args.probe.as_ref().map(|names| to_probe(names, &standings, settings)).transpose()?;
-            let mut rehearsal = Rehearsal::new(settings)?;
-            for name in names.unwrap_or_default() {
-                say!("probing {} …", one_line(&name));
-                let probed = rehearsal.probe(&name).await?;
-                let (what, ok, detail) = (format!("probe of {name}"), probed.result.is_ok(), probed.line());
-                let said = probed.result.as_ref().err().map(|fell| fell.said.clone()).unwrap_or_default();
-                let detail = if said.is_empty() { detail } else { format!("{detail} | {}", said.replace('\n', " | ")) };
-                findings.push(Finding { what, ok, needed: false, detail });
-                match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
-                    Some(row) => row["probe"] = probed.json(),
-                    None => rows.push(json!({ "name": name, "probe": probed.json() })),
-                }
-            }
-            Ok(rows)
-        })?;
-    }
+    let runtimes = match &settings {
+        Some(settings) => block_on(runtimes(args, settings, &mut findings))?,
+        None => Vec::new(),
+    };
     let text = if args.json {
         let rows: Vec<_> = findings
             .iter()
@@ -83,6 +55,38 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let broken = failed_probe || findings.iter().any(|one| one.needed && !one.ok);
     let printed = exit::printed(&text);
     Ok(if broken { ExitCode::from(exit::FAILED) } else { printed })
+}
+
+/// How runtimes stand and, where that is wanted, whether they work: as findings, and as rows for programs.
+async fn runtimes(args: &DoctorArgs, settings: &Settings, findings: &mut Vec<Finding>) -> Result<Vec<Value>, Failure> {
+    let agent = AgentArgs::default();
+    let mut standings = match Ground::new(&agent, settings).and_then(|ground| ground.standings()) {
+        Ok(standings) => standings,
+        Err(failure) => {
+            let (what, detail) = ("runtimes".to_owned(), failure.message());
+            findings.push(Finding { what, ok: false, needed: true, detail });
+            return Ok(Vec::new());
+        }
+    };
+    join_all(standings.iter_mut().map(Standing::look_closer)).await;
+    findings.extend(standings.iter().filter_map(finding));
+    let mut rows: Vec<Value> = standings.iter().map(row).collect();
+    let Some(names) = &args.probe else { return Ok(rows) };
+    let mut rehearsal = Rehearsal::new(settings)?;
+    for name in to_probe(names, &standings, settings)? {
+        say!("probing {} …", one_line(&name));
+        let probed = rehearsal.probe(&name).await?;
+        let mut detail = probed.line();
+        if let Err(fell) = &probed.result {
+            fell.said.lines().for_each(|line| detail.push_str(&format!(" | {line}")));
+        }
+        findings.push(Finding { what: format!("probe of {name}"), ok: probed.result.is_ok(), needed: false, detail });
+        match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
+            Some(row) => row["probe"] = probed.json(),
+            None => rows.push(json!({ "name": name, "probe": probed.json() })),
+        }
+    }
+    Ok(rows)
 }
 
 /// What is said of an agent that is not ours; what is built in needs a model, and those are listed.

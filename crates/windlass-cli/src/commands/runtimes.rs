@@ -5,6 +5,7 @@ mod install;
 
 use std::process::ExitCode;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_core::runtime::{Capability, Feature, Work};
 use windlass_core::workspace::Files;
@@ -42,16 +43,14 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         return Ok(show_choice(&choice, args.json));
     }
     let mut standings = ground.standings()?;
-    block_on(async {
-        for standing in &mut standings {
-            standing.look_closer().await;
-        }
-        Ok(())
-    })?;
     if let Some(names) = &args.probe {
         let names = to_probe(names, &standings, &settings)?;
         return block_on(probe(&names, &settings, args.json));
     }
+    block_on(async {
+        join_all(standings.iter_mut().map(Standing::look_closer)).await;
+        Ok(())
+    })?;
     let mut text = String::new();
     for standing in &standings {
         text.push_str(&if args.json { json_line(&row(standing)) } else { shown(standing) });
@@ -228,19 +227,8 @@ async fn probe(names: &[String], settings: &Settings, json: bool) -> Result<Exit
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_field_of_a_row_is_documented() {
-        let settings = Settings::load(None).unwrap();
-        let agent = AgentArgs::default();
-        let standing = Ground::new(&agent, &settings).unwrap().standings().unwrap().remove(0);
-        let row = row(&standing);
-        let names: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(names, FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-    }
 
     #[test]
     fn words_are_wrapped_and_a_long_one_stays_whole() {

@@ -231,9 +231,8 @@ impl<'a> Rehearsal<'a> {
         command.args(["run", "-o", "stream-json", "--on-ask", "deny", "--runtime", name]);
         command.args(["--base-url", &format!("{}{}", server.url, below(vendor.protocol))]);
         // Who is known by a command alone may not take the name of a model.
-        let named = model_of(vendor).filter(|_| known.is_ours() || known.program.is_some());
-        if let Some(model) = named {
-            command.args(["-m", &format!("{}/{model}", vendor.id)]);
+        if known.is_ours() || known.program.is_some() {
+            command.args(["-m", &format!("{}/{}", vendor.id, model_of(vendor))]);
         }
         command.args(["--max-seconds", &deadline.as_secs().to_string()]);
         command.arg(format!("Write the word {} into the file {FILE}.", stage.marker));
@@ -347,9 +346,10 @@ fn vendor_for(known: &Known) -> &'static Vendor {
     first.or_else(|| windlass_providers::vendor("anthropic")).unwrap_or(&VENDORS[0])
 }
 
-/// A model of a vendor.
-fn model_of(vendor: &Vendor) -> Option<&'static str> {
-    plan::default_model(vendor).or_else(|| model_rows().find(|row| row.vendor == vendor.id).map(|row| row.name))
+/// A model of a vendor; the scripted one is whichever it is taken for.
+fn model_of(vendor: &Vendor) -> &'static str {
+    let listed = || model_rows().find(|row| row.vendor == vendor.id).map(|row| row.name);
+    plan::default_model(vendor).or_else(listed).unwrap_or("scripted")
 }
 
 /// Where the scripted model serves a protocol.

@@ -4,6 +4,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a program may take to say its version.
@@ -17,7 +18,7 @@ const ASK: &str = "import sys, venv, ensurepip; print(sys.version_info.major, sy
 pub(crate) fn find((from, to): (u32, u32)) -> Result<PathBuf, String> {
     let mut seen: Vec<(u32, PathBuf)> = Vec::new();
     for candidate in candidates(from, to).into_iter().take(MAX_ASKED) {
-        let Some(minor) = said(&candidate, &["-I", "-c", ASK]).and_then(|said| minor(&said)) else { continue };
+        let Some(minor) = asked(&candidate) else { continue };
         if minor == to {
             return Ok(candidate);
         }
@@ -38,6 +39,18 @@ pub(crate) fn find((from, to): (u32, u32)) -> Result<PathBuf, String> {
         }
     };
     Err(format!("it needs {}, and {found}", range(from, to)))
+}
+
+/// Which one a candidate is. Each is asked once, however many agents want to know.
+fn asked(candidate: &Path) -> Option<u32> {
+    static ASKED: Mutex<Vec<(PathBuf, Option<u32>)>> = Mutex::new(Vec::new());
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, minor)) = asked.iter().find(|(known, _)| known == candidate) {
+        return *minor;
+    }
+    let minor = said(candidate, &["-I", "-c", ASK]).and_then(|said| minor(&said));
+    asked.push((candidate.to_owned(), minor));
+    minor
 }
 
 /// The Pythons that will do, in words.
@@ -62,14 +75,16 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
         all.extend(versions.iter().rev().flat_map(|bin| names.iter().map(move |name| bin.join(name))));
     }
     all.extend(folders.iter().map(|folder| folder.join("python3")));
-    all.retain(|file| file.is_file());
-    let mut once: Vec<PathBuf> = Vec::new();
+    // Those of pyenv are looked at where they are, not through its scripts, which take their time.
+    all.retain(|file| file.is_file() && !file.parent().is_some_and(|folder| folder.ends_with("shims")));
+    let mut once: Vec<(PathBuf, PathBuf)> = Vec::new();
     for file in all {
-        if !once.contains(&file) {
-            once.push(file);
+        let real = file.canonicalize().unwrap_or_else(|_| file.clone());
+        if !once.iter().any(|(known, _)| *known == real) {
+            once.push((real, file));
         }
     }
-    once
+    once.into_iter().map(|(_, file)| file).collect()
 }
 
 /// What a program says, when it ends well and soon.

@@ -193,8 +193,9 @@ impl Standing {
                 }
             }
             Found::Nowhere => {
-                if let Some(range) = self.known.install.python()
-                    && let Err(why) = python::find(range)
+                let Some(range) = self.known.install.python() else { return };
+                let found = tokio::task::spawn_blocking(move || python::find(range)).await;
+                if let Ok(Err(why)) = found
                     && let Err(not) = &mut self.usable
                 {
                     not.what = format!("{}; {why}", not.what);

@@ -73,6 +73,35 @@ fn the_list_fits_a_terminal_and_the_doctor_says_the_same() {
 }
 
 #[test]
+fn the_fields_of_a_row_are_those_of_the_reference() {
+    let place = Place::new();
+    let reference = include_str!("../../../../docs/reference.md");
+    let (_, section) = reference.split_once("### `windlass runtimes --json`").unwrap();
+    let section = section.split("\n#").next().unwrap();
+    let fields: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let row = rows(&place.run(&["runtimes", "--json"])).remove(0);
+    let mut names: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut documented = fields.clone();
+    names.sort_unstable();
+    documented.sort_unstable();
+    assert_eq!(names, documented);
+}
+
+#[test]
+fn an_agent_of_a_persons_own_stands_beside_the_others() {
+    let place = Place::new();
+    let mine = program(&place, "mine", "#!/bin/sh\necho mine 0.3.1\n");
+    for (key, value) in [("kind", "acp"), ("command", mine.to_str().unwrap())] {
+        assert_eq!(place.run(&["config", "set", &format!("runtimes.mine.{key}"), value]).code, 0);
+    }
+    let mut command = place.command(&["runtimes", "--json"]);
+    command.env("OPENAI_API_KEY", "a-key");
+    let mine = row(&place.run_with(command, ""), "mine");
+    assert_eq!((mine["usable"].as_bool(), mine["version"].as_str()), (Some(true), Some("0.3.1")), "{mine}");
+    assert_eq!((mine["tested"].as_str(), mine["install"].as_str()), (None, None));
+}
+
+#[test]
 fn who_would_be_chosen_is_said_with_the_reason_for_every_other() {
     let place = Place::new();
     let asked = |args: &[&str]| {

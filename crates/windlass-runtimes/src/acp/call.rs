@@ -29,6 +29,10 @@ const MAX_SHOWN: usize = 16 << 10;
 /// Characters of a title.
 const MAX_TITLE: usize = 300;
 
+/// How agents call the place that they change in a file, and what stands there afterwards.
+const OLD: &[&str] = &["old_string", "oldString", "old_str", "before"];
+const NEW: &[&str] = &["new_string", "newString", "new_str", "after"];
+
 /// What is known of one call.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
@@ -216,10 +220,9 @@ impl Told {
         }
     }
 
-    /// Whether there is something that only a call that runs can have.
+    /// Whether there is something that only a call that runs can have. A terminal is none: one agent names it, and asks.
     pub(super) fn shows_work(&self) -> bool {
-        self.status == ToolCallStatus::InProgress
-            && (!self.text.is_empty() || self.output.is_some() || self.terminal.is_some())
+        self.status == ToolCallStatus::InProgress && (!self.text.is_empty() || self.output.is_some())
     }
 
     /// Whether it is over.
@@ -282,7 +285,11 @@ impl Told {
             like.push(self.like_bash(&command, root));
         }
         for (path, new) in &self.diffs {
-            like.push(like_of("write_file", json!({ "path": path, "content": new.as_deref().unwrap_or_default() })));
+            let content = new.as_deref().unwrap_or_default();
+            // Some show the place that changes, and not the file.
+            let place = self.text_of(NEW).is_some_and(|new| new == content) && self.text_of(OLD).is_some();
+            let write = || like_of("write_file", json!({ "path": path, "content": content }));
+            like.push(if place { self.like_edit(path) } else { write() });
         }
         like.extend(self.deleted.iter().map(|path| like_of("delete_file", json!({ "path": path }))));
         let told = |path: &String| self.deleted.contains(path) || self.diffs.iter().any(|(known, _)| known == path);
@@ -315,8 +322,7 @@ impl Told {
     }
 
     fn like_edit(&self, path: &str) -> Like {
-        let old = self.text_of(&["old_string", "oldString", "old_str"]);
-        let new = self.text_of(&["new_string", "newString", "new_str"]);
+        let (old, new) = (self.text_of(OLD), self.text_of(NEW));
         match (old, new) {
             (Some(old), Some(new)) if !old.is_empty() => {
                 like_of("edit_file", json!({ "path": path, "old": old, "new": new }))

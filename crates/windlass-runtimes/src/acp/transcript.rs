@@ -242,7 +242,7 @@ impl Transcript {
                 ToolResult { id: call.id.clone(), name: call.name.clone(), text, error: None, artifact: None }
             }
             ToolCallStatus::Failed => ToolResult::failed(&call, ErrorCategory::Exception, &text),
-            _ => ToolResult::failed(&call, ErrorCategory::Interrupted, "the agent said no more of it under this name"),
+            _ => ToolResult::failed(&call, ErrorCategory::Interrupted, "the agent said no more of it"),
         };
         visit.reported_result(result).await
     }

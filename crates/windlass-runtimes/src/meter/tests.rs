@@ -1,6 +1,7 @@
 //! The meter as an agent and a vendor see it: what goes through, what is counted, and what is refused.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod declined;
 mod door;
 mod hosted;
 mod lab;

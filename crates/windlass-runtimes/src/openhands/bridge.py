@@ -2,7 +2,7 @@
 
 The server is a child on the loopback of that place. Requests come as JSON lines on standard input and go to it over HTTP;
 answers and the events of one conversation come as JSON lines on standard output. It decides nothing and ends with its
-input. Its words are for the server's command line; `bridge.py serve PORT …` is the child.
+input. Its words are for the server's command line; with `agent-server PORT …` it is the child.
 """
 
 import http.client
@@ -20,7 +20,7 @@ import time
 MAX_LINE = 16 << 20
 MAX_WAITING = 64
 WORKERS = 4
-START_SECONDS = 150
+START_SECONDS = 170
 ANSWER_SECONDS = 120
 HOST = "127.0.0.1"
 
@@ -60,7 +60,7 @@ class Server:
             self.port = free.getsockname()[1]
         self.key = secrets.token_hex(32)
         env = dict(os.environ, OH_SESSION_API_KEYS_0=self.key)
-        argv = [sys.executable, "-I", os.path.abspath(__file__), "serve", str(self.port), *sys.argv[1:]]
+        argv = [sys.executable, "-I", os.path.abspath(__file__), "agent-server", str(self.port), *sys.argv[1:]]
         self.child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2, env=env, cwd=os.environ["HOME"])
 
     def ask(self, method, path, body, seconds=ANSWER_SECONDS):
@@ -164,7 +164,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
+    if sys.argv[1:2] == ["agent-server"]:
         serve(sys.argv[2], sys.argv[3:])
     else:
         main()

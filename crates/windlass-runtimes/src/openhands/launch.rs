@@ -14,10 +14,10 @@ use crate::mcp_server::{McpServer, McpTransport};
 const BRIDGE: &str = include_str!("bridge.py");
 /// Where that is put, and where the server keeps what it remembers, in the home.
 const PLACE: &str = ".openhands";
-const BRIDGE_FILE: &str = ".openhands/bridge.py";
+const BRIDGE_FILE: &str = ".openhands/agent-server.py";
 /// What an earlier try may have left there for the next: settings, words, hooks, programs.
 const LEFT: &[&str] = &[
-    "bridge.py",
+    "agent-server.py",
     "settings.json",
     "profiles",
     "agent-profiles",

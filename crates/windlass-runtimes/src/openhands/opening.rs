@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_core::event::DeltaOf;
 use windlass_core::runtime::RuntimeError;
 
 use super::live::{Heard, Live};
@@ -11,8 +12,8 @@ use super::{OpenHands, launch};
 use crate::agent::{CANCEL_GRACE, End, Visit};
 use crate::peer::Peer;
 
-/// How long the server may take to start; it reads some hundred megabytes of Python.
-const START: Duration = Duration::from_secs(120);
+/// How long the server may take to start: it reads some hundred megabytes of Python, from a disk that may be cold.
+const START: Duration = Duration::from_secs(180);
 /// How long everything up to the first prompt may take then.
 const BEGIN: Duration = Duration::from_secs(60);
 /// The longest name of a conversation.
@@ -32,6 +33,7 @@ pub(super) async fn open(agent: &OpenHands, visit: &Visit<'_>) -> Result<Result<
         Ok(inmate) => Live::new(Peer::new(inmate)),
         Err(err) => return Ok(Err(End::Broken(format!("`{}` could not be started: {err}", agent.options.python)))),
     };
+    visit.delta(DeltaOf::Reasoning, "OpenHands starts its server, which may take a minute.\n");
     let begun = tokio::select! {
         biased;
         () = visit.cancel.cancelled() => return Ok(Err(End::Cancelled)),

@@ -248,7 +248,7 @@ async fn what_is_no_protocol_is_passed_over_and_counted() {
         .await;
     assert_eq!(stop, Stop::Done);
     assert_eq!(notes.said(), ["text:still here"]);
-    assert_eq!(notes.warnings(), ["not_understood: 11 messages of toy were not understood and passed over"]);
+    assert_eq!(notes.warnings(), ["not_understood: 10 messages of toy were not understood and passed over"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -424,4 +424,56 @@ async fn an_agent_that_does_not_stop_is_killed() {
     assert_eq!(stop, Stop::Cancelled);
     assert_eq!(*notes.killed.lock().unwrap(), 1);
     assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+fn permission(call: &str, command: &str) -> Value {
+    json!({ "toolCall": { "toolCallId": call, "kind": "execute", "title": command, "rawInput": { "command": command } },
+        "options": [{ "optionId": "y", "name": "y", "kind": "allow_once" }, { "optionId": "n", "name": "n", "kind": "reject_once" }] })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_in_another_session_is_not_answered() {
+    let (stop, notes) = Stage::default()
+        .play(|mut agent| async move {
+            let prompt = agent.open().await;
+            let mut params = permission("c1", "ls");
+            params["sessionId"] = json!("other");
+            agent
+                .send(json!({ "jsonrpc": "2.0", "id": "p", "method": "session/request_permission", "params": params }))
+                .await;
+            let answer = agent.next().await.unwrap();
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+            agent.done(&prompt).await;
+        })
+        .await;
+    assert_eq!(stop, Stop::Done);
+    assert!(notes.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_asked_about_again_is_another_one_and_not_while_it_is_decided() {
+    let (stop, notes) = Stage {
+        judge: Arc::new(|call| if call.call.args.to_string().contains("wait") { None } else { Some(true) }),
+        ..Stage::default()
+    }
+    .play(|mut agent| async move {
+        let prompt = agent.open().await;
+        for _ in 0..2 {
+            let answer = agent.ask("p", "session/request_permission", permission("c1", "ls")).await;
+            assert_eq!(answer["result"]["outcome"]["optionId"], "y", "{answer}");
+        }
+        let mut params = permission("c2", "wait");
+        params["sessionId"] = json!("s1");
+        agent
+            .send(json!({ "jsonrpc": "2.0", "id": "w", "method": "session/request_permission", "params": params }))
+            .await;
+        let answer = agent.ask("x", "session/request_permission", permission("c2", "ls")).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        agent.done(&prompt).await;
+    })
+    .await;
+    assert_eq!(stop, Stop::Done);
+    let asked = notes.asked.lock().unwrap();
+    let ids: Vec<&str> = asked.iter().map(|call| call.call.id.0.as_str()).collect();
+    assert_eq!(ids, ["c1", "c1#1", "c2#1"]);
 }

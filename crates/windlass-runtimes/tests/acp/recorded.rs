@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_core::runtime::Stop;
 use windlass_runtimes::acp::options::AcpOptions;
+use windlass_runtimes::acp::profiles::{Dialect, Profile};
 
 use crate::stage::{Agent, Stage};
 
 /// Says again what an agent said, and looks at what it is told.
-async fn replay(mut agent: Agent, recording: String) {
+async fn replay(mut agent: Agent, recording: String, set_up: bool) {
     let mut ids: HashMap<String, Value> = HashMap::new();
     let mut permissions: Vec<Value> = Vec::new();
     for line in recording.lines() {
@@ -29,6 +30,9 @@ async fn replay(mut agent: Agent, recording: String) {
         let heard = agent.next().await.unwrap_or_default();
         if message.get("method").is_some() {
             assert_eq!(heard["method"], message["method"], "{heard}");
+            if set_up && !["initialize", "session/prompt"].contains(&heard["method"].as_str().unwrap()) {
+                assert_eq!(heard["params"], message["params"]);
+            }
             ids.insert(message["id"].to_string(), heard["id"].clone());
             continue;
         }
@@ -62,7 +66,7 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
     };
     let folder = stage.folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
     let here = recording.replace("/workspace", &folder);
-    let (stop, notes) = stage.play(move |agent| replay(agent, here.clone())).await;
+    let (stop, notes) = stage.play(move |agent| replay(agent, here.clone(), false)).await;
     assert_eq!(stop, Stop::Done, "{:?}", notes.said());
     let plain = |text: String| text.replace(&folder, "/w");
     let asked = notes.asked.lock().unwrap();
@@ -175,4 +179,55 @@ async fn codex_acp_runs_without_asking() {
         results: &["hi\n"],
     };
     check(include_str!("../fixtures/acp/codex-acp.jsonl"), None, expected).await;
+}
+
+/// What each was made to do as its profile sets it up: an edit, a new file, a command, and one that may not be run.
+const COUNTED: &str = r#"bash {"command":"wc -l < a.txt > out.txt"}"#;
+const TOUCH: &str = r#"bash {"command":"touch forbidden.txt"}"#;
+
+/// An agent as it was recorded with its profile: signed in, in its mode, and everything asked about.
+async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, likes: &[&str]) {
+    let options = AcpOptions { model: Some("m-1".into()), ..AcpOptions::default() };
+    let stage = Stage {
+        options,
+        profile: Profile::named(name),
+        dialect,
+        judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
+        ..Stage::default()
+    };
+    let folder = stage.folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
+    let here = recording.replace("/workspace", &folder);
+    let (stop, notes) = stage.play(move |agent| replay(agent, here.clone(), true)).await;
+    assert_eq!(stop, Stop::Done, "{:?}", notes.said());
+    let asked = notes.asked.lock().unwrap();
+    let plain = |text: String| text.replace(&folder, "/w");
+    let found: Vec<String> =
+        asked.iter().flat_map(|call| &call.like).map(|like| plain(format!("{} {}", like.tool, like.args))).collect();
+    assert_eq!(found, likes, "{name}");
+    assert_eq!(notes.said().last().map(String::as_str), Some("text:All done."));
+    assert_eq!(notes.observed.lock().unwrap().len(), 0, "{name} did something that it did not ask about");
+    // Nothing went through the meter here, and that is said.
+    let warned = notes.warnings().into_iter().filter(|warned| !warned.starts_with("usage_differs"));
+    assert_eq!(warned.collect::<Vec<_>>(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_agent_asks_about_everything_as_it_is_set_up() {
+    const READ: &str = r#"read_file {"path":"/w/a.txt"}"#;
+    const CHANGED: &str = r#"write_file {"path":"/w/a.txt","content":"one\nTWO\nthree\n"}"#;
+    const PIECE: &str = r#"edit_file {"path":"/w/a.txt","old":"two","new":"TWO"}"#;
+    const MADE: &str = r#"write_file {"path":"/w/new.txt","content":"hello\n"}"#;
+    let gemini = include_str!("../fixtures/acp/set-up/gemini-cli.jsonl");
+    check_set_up("gemini-cli", Dialect::Gemini, gemini, &[READ, CHANGED, MADE, COUNTED, TOUCH]).await;
+    let codex = include_str!("../fixtures/acp/set-up/codex-acp.jsonl");
+    check_set_up("codex-acp", Dialect::OpenAiResponses, codex, &[CHANGED, MADE, COUNTED, TOUCH]).await;
+    let qwen = include_str!("../fixtures/acp/set-up/qwen-code.jsonl");
+    check_set_up("qwen-code", Dialect::OpenAiChat, qwen, &[READ, CHANGED, MADE, COUNTED, TOUCH]).await;
+    let claude = include_str!("../fixtures/acp/set-up/claude-agent-acp.jsonl");
+    check_set_up("claude-agent-acp", Dialect::Anthropic, claude, &[READ, PIECE, MADE, COUNTED, TOUCH]).await;
+    let goose = include_str!("../fixtures/acp/set-up/goose.jsonl");
+    let relative = |like: &str| like.replace("/w/", "");
+    let likes = [relative(PIECE), relative(MADE), COUNTED.to_owned(), TOUCH.to_owned()];
+    let likes: Vec<&str> = likes.iter().map(String::as_str).collect();
+    check_set_up("goose", Dialect::Anthropic, goose, &likes).await;
 }

@@ -270,6 +270,15 @@ async fn check_refused(options: AcpOptions, can: Value, session: Value, why: &st
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_without_a_choice_of_models_works_and_that_is_said() {
+    let model = AcpOptions { model: Some("c".into()), ..AcpOptions::default() };
+    let (stop, asked, warned) = begin(with(model), hello(), json!({ "sessionId": "s1" })).await;
+    assert_eq!((stop.as_str(), asked.last().map(String::as_str)), ("Done", Some(r#"prompt "s1""#)));
+    let says = "model_not_chosen: toy does not let its model be chosen, and may use another than `c`";
+    assert!(warned.iter().any(|said| said == says), "{warned:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() {
     let own = AcpOptions::default;
     let setting = |id: &str, value| AcpOptions { config_options: BTreeMap::from([(id.to_owned(), value)]), ..own() };
@@ -277,8 +286,7 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
     check_refused(mode.clone(), hello(), session(), "toy has no mode `yolo`; there is `auto`, `ask`").await;
     check_refused(mode, hello(), json!({ "sessionId": "s1" }), "toy has no modes, so it cannot work in `yolo`").await;
     let model = AcpOptions { model: Some("c".into()), ..own() };
-    check_refused(model.clone(), hello(), session(), "toy has no model `c`; there is `a`, `b`").await;
-    check_refused(model, hello(), json!({ "sessionId": "s1" }), "toy does not let its model be chosen").await;
+    check_refused(model, hello(), session(), "toy has no model `c`; there is `a`, `b`").await;
     let choice = |text: &str| Setting::Choice(text.into());
     check_refused(setting("thought", choice("max")), hello(), session(), "no thought `max`; there is `low`, `high`")
         .await;

@@ -107,11 +107,11 @@ fn its_actions_are_judged_and_logged() {
         ),
     );
     let launch = stage.launches.lock().unwrap()[0].clone();
-    assert_eq!(launch.argv, ["/env/bin/python", "-I", "/home/agent/.openhands/bridge.py"]);
+    assert_eq!(launch.argv, ["/env/bin/python", "-I", "/home/agent/.openhands/agent-server.py"]);
     let has = |name: &str| launch.env.iter().any(|(known, _)| known == name);
     assert!(has("OH_CONVERSATIONS_PATH") && has("LITELLM_LOCAL_MODEL_COST_MAP") && has("OH_ENABLE_BROWSER"));
     let put: Vec<String> = stage.put.lock().unwrap().iter().map(|(path, _)| path.clone()).collect();
-    assert_eq!(put, [".openhands/bridge.py", ".inputrc"]);
+    assert_eq!(put, [".openhands/agent-server.py", ".inputrc"]);
 }
 
 #[test]
@@ -325,5 +325,5 @@ fn a_server_that_never_starts_is_not_waited_for_for_ever() {
             stop = advance => stop,
         }
     });
-    assert!(format!("{stop:?}").contains("did not start within 120 seconds"), "{stop:?}");
+    assert!(format!("{stop:?}").contains("did not start within 180 seconds"), "{stop:?}");
 }

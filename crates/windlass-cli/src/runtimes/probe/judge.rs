@@ -147,6 +147,9 @@ impl<'a> Evidence<'a> {
 }
 
 fn ended_with(heard: &Heard) -> String {
+    if let Some(error) = heard.err.lines().rev().find_map(|line| line.strip_prefix("error: ")) {
+        return error.to_owned();
+    }
     match heard.code {
         _ if heard.overdue => "it was not done in time".to_owned(),
         Some(code) => format!("the run ended with exit code {code}"),
@@ -220,15 +223,16 @@ mod tests {
 
     #[test]
     fn the_words_of_the_run_are_the_reason() {
-        let check = |kinds: &[&str], overdue: bool, says: &str| {
+        let check = |kinds: &[&str], err: &str, overdue: bool, says: &str| {
             let code = (!overdue).then_some(1);
-            let heard = Heard { code, events: events(kinds), err: String::new(), overdue };
+            let heard = Heard { code, events: events(kinds), err: err.to_owned(), overdue };
             let evidence =
                 Evidence { task: Task::Tool, foreign: false, marker: MARKER, heard: &heard, seen: &[], landed: "" };
             assert_eq!(evidence.judge().err().map(|(_, why)| why).as_deref(), Some(says));
         };
-        check(&["iteration_started", "failed"], false, "it did not ask its model for the work: it broke");
-        check(&[], false, "the run ended with exit code 1");
-        check(&[], true, "it was not done in time");
+        check(&["iteration_started", "failed"], "", false, "it did not ask its model for the work: it broke");
+        check(&[], "error: no such model\nhint: name one\n", false, "no such model");
+        check(&[], "", false, "the run ended with exit code 1");
+        check(&[], "", true, "it was not done in time");
     }
 }
