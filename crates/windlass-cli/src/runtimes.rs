@@ -72,6 +72,13 @@ pub(crate) struct ForeignPlan {
     pub(crate) options: Map<String, Json>,
 }
 
+impl ForeignPlan {
+    /// The version of its program, as far as it is known without running it.
+    pub(crate) fn version(&self) -> Option<String> {
+        version::lies_beside(&self.program.file, self.known.install.package())
+    }
+}
+
 /// Who serves the model of a foreign agent.
 pub(crate) struct Upstream {
     pub(crate) vendor: &'static Vendor,
@@ -158,6 +165,8 @@ impl RuntimePlan {
         match self {
             Self::Ours(Kind::Patch, _) => RunMode::Patch,
             Self::Ours(Kind::Completion, _) => RunMode::Analysis,
+            // Its model writes edits and runs nothing.
+            Self::Foreign(plan) if plan.known.kind == Kind::Aider => RunMode::Patch,
             Self::Ours(..) | Self::Foreign(_) => RunMode::Full,
         }
     }

@@ -150,6 +150,9 @@ pub struct Terms {
     /// judges by what is really in force.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+    /// The version of the agent, where it is not ours and that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
 }
 
 /// What landed.

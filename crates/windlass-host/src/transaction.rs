@@ -111,7 +111,7 @@ impl Transaction for InPlaceRun {
             None => ("none".into(), "open".into(), false),
         };
         let (strategy, metering, gate) = ("in_place".into(), "wire".into(), "per_call".into());
-        Terms { strategy, isolation, metering, gate, network, held }
+        Terms { strategy, isolation, metering, gate, network, held, agent_version: None }
     }
 
     fn files(&self) -> Arc<dyn Files> {

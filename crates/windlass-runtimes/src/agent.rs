@@ -111,19 +111,28 @@ pub struct ForeignRuntime {
     output: Option<WantedOutput>,
     /// What it is told behind the contract: a profile, what the project says that it does not read itself.
     instructions: String,
+    /// Which version of its program works, where that is known.
+    version: Option<String>,
 }
 
 impl ForeignRuntime {
     /// An agent, and how it is known what it spends.
     #[must_use]
     pub fn new(adapter: Box<dyn Adapter>, metering: Metering, clock: Arc<dyn Clock>) -> Self {
-        Self { adapter, metering, clock, output: None, instructions: String::new() }
+        Self { adapter, metering, clock, output: None, instructions: String::new(), version: None }
     }
 
     /// The same, with an answer that has to fit a schema.
     #[must_use]
     pub fn answering(mut self, output: Option<WantedOutput>) -> Self {
         self.output = output;
+        self
+    }
+
+    /// The same, with the version of its program, for the log.
+    #[must_use]
+    pub fn versioned(mut self, version: Option<String>) -> Self {
+        self.version = version;
         self
     }
 
@@ -354,6 +363,7 @@ impl Runtime for ForeignRuntime {
         self.metering.word().clone_into(&mut terms.metering);
         let asks = self.features().has(Feature::ToolApproval);
         (if asks { "per_call" } else { "sandbox_only" }).clone_into(&mut terms.gate);
+        terms.agent_version.clone_from(&self.version);
     }
 
     fn begins_itself(&self) -> bool {

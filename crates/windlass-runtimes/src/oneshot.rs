@@ -84,14 +84,13 @@ impl Adapter for OneShot {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        Capabilities::of([
-            C::TextCompletion,
-            C::StructuredOutput,
-            C::NativeToolLoop,
-            C::FilesystemRead,
-            C::FilesystemEdit,
-            C::Shell,
-        ])
+        let all = [C::TextCompletion, C::StructuredOutput, C::FilesystemRead, C::FilesystemEdit];
+        // Aider's model writes edits, and has no tools. Of any other program a person says that it can do the work.
+        let tools: &[C] = match self.program.output {
+            Output::Aider => &[],
+            Output::Text | Output::Lines(_) => &[C::NativeToolLoop, C::Shell],
+        };
+        Capabilities::of(all.into_iter().chain(tools.iter().copied()))
     }
 
     fn features(&self) -> Features {

@@ -219,7 +219,8 @@ fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
     if !lacks.is_empty() {
         return Some(WhyNot::Lacks(lacks));
     }
-    if mode_of(needs) == Some(RunMode::Patch) && !standing.known.is_ours() {
+    let changes_itself = !standing.known.is_ours() && standing.can.has(Capability::NativeToolLoop);
+    if mode_of(needs) == Some(RunMode::Patch) && changes_itself {
         return Some(WhyNot::ProposesNoPatch);
     }
     standing.usable.as_ref().err().map(|why| WhyNot::Unusable(why.what.clone(), why.hint.clone()))

@@ -153,7 +153,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.args",
         kind: Kind::Texts,
-        doc: "claude-code, codex, ACP, aider, cli: further words for it.",
+        doc: "claude-code, codex, ACP, aider, openhands, cli: further words for it.",
     },
     Key { name: "runtimes.*.env.*", kind: Kind::Text, doc: "A variable for it." },
     Key {

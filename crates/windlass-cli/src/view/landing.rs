@@ -44,8 +44,10 @@ pub(super) fn foreign(name: &str, terms: &Terms) -> Vec<(Style, String)> {
         "per_call" => "each call is judged",
         _ => "calls are not judged one by one, the sandbox holds them",
     };
+    let version = terms.agent_version.as_ref().map(|version| format!(" {}", one_line(version))).unwrap_or_default();
+    let (isolation, network) = (&terms.isolation, &terms.network);
     let mut lines =
-        vec![(Style::Dim, format!("{name} works on a copy ({}); {gate}; network: {}", terms.isolation, terms.network))];
+        vec![(Style::Dim, format!("{name}{version} works on a copy ({isolation}); {gate}; network: {network}"))];
     match terms.metering.as_str() {
         "wire" => {
             lines.push((Style::Dim, "metering: wire (its model is asked through us, with a key it never sees)".into()))

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::Sampling;
-use windlass_core::runtime::{RunMode, Runtime};
+use windlass_core::runtime::{Capability, RunMode, Runtime};
 use windlass_engine::{NativeOptions, NativeRuntime, Noted};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
@@ -121,7 +121,7 @@ impl Making<'_> {
         };
         let adapter = adapter(plan, self.clock)?;
         let metering = self.metering(plan)?;
-        let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone());
+        let runtime = ForeignRuntime::new(adapter, metering, self.clock.clone()).versioned(plan.version());
         let words = match plan.known.kind {
             // It has our tools and no words of its own, so that it is told what the built-in agent is told.
             Kind::Sidecar(_) => self.prompt.system(),
@@ -166,18 +166,24 @@ impl Making<'_> {
 
 /// An agent with tools of its own changes files itself: it proposes no patch, so that an answer is all that is less.
 fn chosen_foreign(runtime: Arc<dyn Runtime>, works: &Works<'_>) -> Result<Chosen, Failure> {
-    if works.mode == RunMode::Patch {
+    let patches = !runtime.capabilities().has(Capability::NativeToolLoop);
+    if works.mode == RunMode::Patch && !patches {
         return Err(Failure::usage(format!("`{}` changes files itself, and proposes no patch", runtime.name()))
             .hint("use `--runtime patch`, or leave the mode `patch` out"));
     }
-    let unmet = runtime.capabilities().require(runtime.name(), works.mode.work()).err();
-    let Some(unmet) = unmet.filter(|_| works.fallback) else {
+    let able = |mode: RunMode| runtime.capabilities().require(runtime.name(), mode.work());
+    let Some(unmet) = able(works.mode).err().filter(|_| works.fallback) else {
         // Whoever opens the session says what is missing.
         return Ok(Chosen { runtime, mode: works.mode, fell: None });
     };
-    let (from, to) = (works.mode.word().to_owned(), RunMode::Analysis.word().to_owned());
+    let less = if patches && works.mode == RunMode::Full && able(RunMode::Patch).is_ok() {
+        RunMode::Patch
+    } else {
+        RunMode::Analysis
+    };
+    let (from, to) = (works.mode.word().to_owned(), less.word().to_owned());
     let fell = Some(Noted::FailedOver { from, to, reason: format!("missing: {}", unmet.missing) });
-    Ok(Chosen { runtime, mode: RunMode::Analysis, fell })
+    Ok(Chosen { runtime, mode: less, fell })
 }
 
 /// What the settings say of prices, by model.

@@ -91,7 +91,8 @@ impl Transaction for View {
     fn terms(&self) -> Terms {
         let strategy = if self.name.is_some() { "copy" } else { "in_place" };
         let [isolation, metering, gate, network] = ["none", "wire", "per_call", "open"].map(str::to_owned);
-        Terms { strategy: strategy.into(), isolation, metering, gate, network, held: false }
+        let strategy = strategy.into();
+        Terms { strategy, isolation, metering, gate, network, held: false, agent_version: None }
     }
     fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -77,6 +77,7 @@ impl Default for MemoryWorkspaces {
                 gate: word("per_call"),
                 network: word("open"),
                 held: false,
+                agent_version: None,
             },
             tree: Arc::default(),
         }

@@ -280,7 +280,8 @@ impl Work {
         let sandbox = lock(&self.sandbox).clone().unwrap_or_else(|| Arc::clone(&self.plan));
         let (isolation, network, held) = sandbox.terms();
         let (metering, gate) = ("wire".into(), "per_call".into());
-        Terms { strategy: self.strategy.clone(), isolation, metering, gate, network, held }
+        let strategy = self.strategy.clone();
+        Terms { strategy, isolation, metering, gate, network, held, agent_version: None }
     }
 
     /// The tree as the run left it.
