@@ -93,12 +93,13 @@ pub(crate) fn read(text: &str) -> Vec<Claims> {
 fn of(line: &Value) -> Claims {
     let word = |name: &str| line[name].as_str().map(str::to_owned);
     let words = ["capabilities", "features"].iter().flat_map(|list| line[*list].as_array().into_iter().flatten());
-    let usable = line["usable"].as_bool().unwrap_or(!line["found"].is_null());
+    // Keys and models are the kit's matter; whether the program is there is the machine's.
+    let found = line["found"].as_bool().unwrap_or(!line["found"].is_null());
     Claims {
         name: word("name").unwrap_or_default(),
         version: word("version"),
         words: words.filter_map(Value::as_str).map(str::to_owned).collect(),
-        missing: (!usable).then(|| word("why").unwrap_or_else(|| "it is not on this machine".to_owned())),
+        missing: (!found).then(|| word("why").unwrap_or_else(|| "it is not on this machine".to_owned())),
     }
 }
 
@@ -125,9 +126,9 @@ mod tests {
 
     #[test]
     fn claims_are_read_from_lines() {
-        let text = r#"{"name":"codex","found":"/bin/codex","version":"1.2","capabilities":["shell"],"features":["resume"]}
+        let text = r#"{"name":"codex","found":true,"usable":false,"why":"no key","version":"1.2","capabilities":["shell"],"features":["resume"]}
 no json
-{"name":"aider","found":null,"why":"no Python 3.10 to 3.12","tested":"0.86.2","capabilities":[],"features":[]}
+{"name":"aider","found":false,"why":"no Python 3.10 to 3.12","tested":"0.86.2","capabilities":[],"features":[]}
 "#;
         let claims = read(text);
         assert_eq!(claims.len(), 2);
