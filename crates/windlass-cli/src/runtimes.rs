@@ -23,7 +23,7 @@ use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor};
 use windlass_runtimes::sidecar::Sdk;
 
-pub(crate) use self::abilities::abilities;
+pub(crate) use self::abilities::{abilities, does};
 pub(crate) use self::choice::{Choice, Need, choose, needs_of};
 pub(crate) use self::install::Installed;
 pub(crate) use self::known::{Kind, Known, RUNTIMES};
@@ -201,7 +201,10 @@ pub(crate) fn unknown(name: &str, own: &[Own]) -> Failure {
     let failure = Failure::usage(format!("there is no runtime `{name}`"));
     let own = own.iter().map(|own| own.name.as_str());
     let all: Vec<&str> = RUNTIMES.iter().map(|known| known.name).chain(own).collect();
-    match nearest(name, all.iter().copied().chain(["auto"])) {
+    // The beginning of a name says which one is meant, where it is of one alone.
+    let begun: Vec<&str> = all.iter().copied().filter(|known| known.starts_with(name) && !name.is_empty()).collect();
+    let near = if let [one] = begun[..] { Some(one) } else { nearest(name, all.iter().copied().chain(["auto"])) };
+    match near {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!(
             "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",

@@ -74,6 +74,8 @@ pub(crate) struct Facts {
     pub(crate) tells_calls: bool,
     /// What it is not tried with: limits of the program itself.
     pub(crate) lacks: Lacks,
+    /// Its own tools remove no file as it is held, so that its model has to use a command.
+    pub(crate) removes_by_command: bool,
     /// Its program is a script of a Python, which is started in its place.
     pub(crate) python: bool,
     /// Settings that it is asked with, as lines of TOML.
@@ -97,6 +99,7 @@ const NATIVE: Facts = Facts {
     works: Works::Calls,
     tells_calls: true,
     lacks: &[(&[Need::Program], "the engine itself is the agent")],
+    removes_by_command: false,
     python: false,
     settings: "",
     start: Duration::ZERO,
@@ -156,7 +159,7 @@ pub(crate) const FACTS: &[Facts] = &[
     Facts { name: "qwen-code", model: OPENAI_CHAT, ..AGENT },
     Facts { name: "goose", ..AGENT },
     Facts { name: "claude-agent-acp", ..AGENT },
-    Facts { name: "codex-acp", model: OPENAI, ..AGENT },
+    Facts { name: "codex-acp", model: OPENAI, removes_by_command: true, ..AGENT },
     Facts {
         name: "openhands",
         // Cold, its server takes minutes on a small machine.

@@ -236,16 +236,16 @@ impl Adapter for Acp {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        Capabilities::of([
+        let all = [
             C::TextCompletion,
             C::StreamingText,
             C::StructuredOutput,
             C::NativeToolLoop,
-            C::Mcp,
             C::FilesystemRead,
             C::FilesystemEdit,
             C::Shell,
-        ])
+        ];
+        Capabilities::of(all.into_iter().chain(self.profile.mcp.then_some(C::Mcp)))
     }
 
     fn features(&self) -> Features {

@@ -8,7 +8,7 @@ use windlass_host::config::{Key, Kind};
 
 use super::runtimes::FIELDS;
 use crate::exit;
-use crate::runtimes::{RUNTIMES, abilities};
+use crate::runtimes::{Known, RUNTIMES, abilities, does};
 use crate::settings::{KEYS, variable};
 
 /// The whole reference, as Markdown.
@@ -60,11 +60,12 @@ pub(super) fn text() -> String {
 
 /// Who can do what, and how each can be held: one column a runtime, by what the adapters say of themselves.
 fn runtimes() -> String {
-    let all: Vec<_> = RUNTIMES.iter().map(|known| (known.name, abilities(known))).collect();
-    let names: Vec<String> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let all: Vec<_> = RUNTIMES.iter().map(|known| (known, abilities(known))).collect();
+    let names: Vec<String> = all.iter().map(|(known, _)| format!("`{}`", known.name)).collect();
     let head = |first: &str| format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
-    let row = |first: &str, has: &dyn Fn(&(Capabilities, Features)) -> bool| {
-        let marks: Vec<&str> = all.iter().map(|(_, can)| if has(can) { "yes" } else { "" }).collect();
+    let row = |first: &str, has: &dyn Fn(&Known, Capabilities, Features) -> bool| {
+        let mark = |(known, (can, held)): &(&Known, (Capabilities, Features))| has(known, *can, *held);
+        let marks: Vec<&str> = all.iter().map(|one| if mark(one) { "yes" } else { "" }).collect();
         format!("| {first} | {} |\n", marks.join(" | "))
     };
     let mut text = String::from(
@@ -74,17 +75,17 @@ fn runtimes() -> String {
     );
     text.push_str(&head("capability"));
     for one in Capability::ALL {
-        text.push_str(&row(&format!("`{}`", one.word()), &|(can, _)| can.has(one)));
+        text.push_str(&row(&format!("`{}`", one.word()), &|_, can, _| can.has(one)));
     }
     text.push_str("\nWhat work each can do:\n\n");
     text.push_str(&head("work"));
     for work in Work::ALL {
-        text.push_str(&row(&format!("`{}`", work.name()), &|(can, _)| can.require("", work).is_ok()));
+        text.push_str(&row(&format!("`{}`", work.name()), &|known, can, _| does(known, can, work)));
     }
     text.push_str("\nHow each can be held and steered, through us:\n\n");
     text.push_str(&head("feature"));
     for one in Feature::ALL {
-        text.push_str(&row(&format!("`{}`: {}", one.word(), one.doc()), &|(_, held)| held.has(one)));
+        text.push_str(&row(&format!("`{}`: {}", one.word(), one.doc()), &|_, _, held| held.has(one)));
     }
     text.push_str(
         "\n### `windlass runtimes --json`\n\nOne object a line; `windlass doctor --json` has them as `runtimes`.\n\n\

@@ -78,18 +78,17 @@ pub(super) const FIELDS: &[(&str, &str)] = &[
     ("install", "The command that installs it; null for what is built in or your own."),
     ("by_hand", "How it is installed without windlass."),
     ("work", "The kinds of work that it can do."),
-    ("missing", "For every other kind of work the capabilities that it lacks."),
+    ("missing", "For kinds of work that it cannot do, the capabilities that it lacks."),
     ("capabilities", "What it can do."),
     ("features", "How it can be held and steered."),
 ];
 
 /// What is said of a runtime, for programs.
 pub(super) fn row(standing: &Standing) -> Value {
-    let able = |work: &Work| standing.missing(*work).is_empty();
-    let work: Vec<&str> = Work::ALL.iter().filter(|work| able(work)).map(|work| work.name()).collect();
+    let work: Vec<&str> = Work::ALL.iter().filter(|work| standing.does(**work)).map(|work| work.name()).collect();
     let missing: serde_json::Map<String, Value> = Work::ALL
         .iter()
-        .filter(|work| !able(work))
+        .filter(|work| !standing.missing(**work).is_empty())
         .map(|work| (work.name().to_owned(), json!(standing.missing(*work))))
         .collect();
     let (path, version) = match &standing.found {
@@ -133,7 +132,7 @@ fn shown(standing: &Standing) -> String {
         line(&program.file.display().to_string());
     }
     standing.versions().iter().for_each(|versions| line(versions));
-    let (able, unable): (Vec<Work>, Vec<Work>) = Work::ALL.iter().partition(|work| standing.missing(**work).is_empty());
+    let (able, unable): (Vec<Work>, Vec<Work>) = Work::ALL.iter().partition(|work| standing.does(**work));
     if !able.is_empty() {
         let names: Vec<&str> = able.iter().map(|work| work.name()).collect();
         line(&format!("for: {}", names.join(", ")));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_core::runtime::{Capabilities, Capability, Features};
+use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_engine::NativeRuntime;
 use windlass_host::clock::SystemClock;
 use windlass_runtimes::acp::Acp;
@@ -18,6 +18,12 @@ use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
 
 use super::{Kind, Known};
+
+/// Whether it does a kind of work: what an agent with tools of its own makes is no patch that the engine applies.
+pub(crate) fn does(known: &Known, can: Capabilities, work: Work) -> bool {
+    let changes_itself = !known.is_ours() && can.has(Capability::NativeToolLoop);
+    can.require(known.name, work).is_ok() && !(work == Work::PatchCoder && changes_itself)
+}
 
 /// What a runtime can do, and how it can be held, as it is without options.
 pub(crate) fn abilities(known: &Known) -> (Capabilities, Features) {

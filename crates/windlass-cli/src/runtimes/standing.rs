@@ -7,7 +7,7 @@ use windlass_core::runtime::{Capabilities, Capability, Features, Work};
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
 
-use super::abilities::abilities;
+use super::abilities::{abilities, does};
 use super::{ForeignPlan, Known, Program, RUNTIMES, RuntimePlan, find_program, own, python, version};
 use crate::args::AgentArgs;
 use crate::failure::Failure;
@@ -169,6 +169,11 @@ impl Standing {
     pub(crate) fn missing(&self, work: Work) -> Vec<&'static str> {
         let unmet = self.can.require(&self.name, work).err();
         unmet.map_or_else(Vec::new, |unmet| unmet.missing.iter().map(Capability::word).collect())
+    }
+
+    /// Whether it does a kind of work.
+    pub(crate) fn does(&self, work: Work) -> bool {
+        does(self.known, self.can, work)
     }
 
     /// The version it was last certified with.

@@ -55,7 +55,11 @@ pub(crate) fn several_files(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn delete(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| worked(stage, vec![Move::Delete("gone.txt".to_owned()), say("Removed.")]))?;
+    let remove = match stage.runtime.facts.removes_by_command {
+        true => shell("rm -- gone.txt"),
+        false => Move::Delete("gone.txt".to_owned()),
+    };
+    let trial = Trial::new(stage, |_| worked(stage, vec![remove.clone(), say("Removed.")]))?;
     let ran = trial.run(&Ask::default())?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
