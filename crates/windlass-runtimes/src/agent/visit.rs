@@ -11,7 +11,7 @@ use windlass_core::clock::Clock;
 use windlass_core::enclosure::Enclosure;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
-use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
+use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen};
 use windlass_core::turn::Planned;
