@@ -104,6 +104,8 @@ pub(crate) fn prepare(agent: &AgentArgs, limits: &LimitArgs) -> Result<Ready, Fa
     }
     settings.add_flags(agent, limits)?;
     let (plan, choice) = RuntimePlan::of(agent, &settings)?;
+    // What is set for the one that works counts, however it was found.
+    settings.chosen = choice.as_ref().and_then(|choice| choice.chosen.clone());
     Ok(Ready { settings, root: Arc::new(root), plan: Some(plan), choice, tools })
 }
 

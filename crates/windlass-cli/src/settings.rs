@@ -9,7 +9,7 @@ use std::path::Path;
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
-use windlass_host::config::{Key, Layer, Layers, Origin, Places, Value, managed_files, nearest, set};
+use windlass_host::config::{Key, Layer, Layers, Origin, Places, Setting, Value, managed_files, nearest, set};
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
 
@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) untrusted: Vec<ProjectFile>,
     /// The profile of the run.
     pub(crate) profile: Option<Profile>,
+    /// The runtime that was chosen, where nobody named one.
+    pub(crate) chosen: Option<String>,
 }
 
 impl Settings {
@@ -73,6 +75,7 @@ impl Settings {
             warnings: Vec::new(),
             untrusted: Vec::new(),
             profile: None,
+            chosen: None,
         };
         if let Some(root) = root {
             let approved = settings.places.rules_file(root);
@@ -297,12 +300,16 @@ impl Settings {
     }
 
     /// How freely calls run: the project's word counts where it is stricter, and what a profile fixes holds whoever says
-    /// otherwise.
+    /// otherwise. A word for one runtime counts over the one for all, unless that was said by somebody who counts for more.
     pub(crate) fn mode(&self, default: Mode) -> Mode {
         let mode = |layers: &Layers<'_>| layers.text("approval").and_then(|text| text.parse::<Mode>().ok());
-        let said_now = self.layers.get("approval").is_some_and(|setting| setting.origin.layer == Layer::Flag);
-        let of_runtime = self.of_runtime("approval").and_then(|text| text.parse::<Mode>().ok());
-        let chosen = of_runtime.filter(|_| !said_now).or_else(|| mode(&self.layers)).unwrap_or(default);
+        let for_all = self.layers.get("approval").map(|setting| setting.origin.layer);
+        let of_runtime = self.of_runtime("approval").filter(|setting| Some(setting.origin.layer) >= for_all);
+        let of_runtime = of_runtime.and_then(|setting| match &setting.value {
+            Value::Text(text) => text.parse::<Mode>().ok(),
+            _ => None,
+        });
+        let chosen = of_runtime.or_else(|| mode(&self.layers)).unwrap_or(default);
         let fixed = self.fixed("approval").and_then(|text| text.parse::<Mode>().ok());
         mode(&self.project)
             .into_iter()
@@ -311,10 +318,10 @@ impl Settings {
     }
 
     /// What is set for the runtime that works.
-    fn of_runtime(&self, key: &str) -> Option<&str> {
-        let runtime = self.layers.text("runtime")?;
+    fn of_runtime(&self, key: &str) -> Option<&Setting> {
+        let runtime = self.chosen.as_deref().or_else(|| self.layers.text("runtime"))?;
         let name = if runtime.starts_with("acp:") { "acp" } else { runtime };
-        self.layers.text(&Self::named("runtimes", name, key))
+        self.layers.get(&Self::named("runtimes", name, key))
     }
 
     /// Rules and mode: all rules of all levels, the project's only where they tighten.

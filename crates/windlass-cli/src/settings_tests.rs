@@ -51,6 +51,29 @@ fn a_runtime_may_have_a_mode_of_its_own() {
 }
 
 #[test]
+fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who_said_it() {
+    #[track_caller]
+    fn check(all: Option<Layer>, one: Layer, chosen: Option<&str>, expect: Mode) {
+        let mut settings = load("runtime = \"auto\"", "").unwrap();
+        settings.chosen = chosen.map(str::to_owned);
+        if let Some(all) = all {
+            settings.layers.add(all, "approval", "ask", "here").unwrap();
+        }
+        settings.layers.add(one, "runtimes.codex.approval", "auto", "there").unwrap();
+        assert_eq!(settings.mode(Mode::Edit), expect);
+    }
+    let codex = Some("codex");
+    check(None, Layer::User, codex, Mode::Auto);
+    check(None, Layer::User, None, Mode::Edit);
+    check(None, Layer::User, Some("native"), Mode::Edit);
+    check(Some(Layer::User), Layer::User, codex, Mode::Auto);
+    for stronger in [Layer::Project, Layer::Environment, Layer::Flag, Layer::Managed] {
+        check(Some(stronger), Layer::User, codex, Mode::Ask);
+    }
+    check(Some(Layer::Flag), Layer::Managed, codex, Mode::Auto);
+}
+
+#[test]
 fn mistakes_show_file_line_and_what_was_meant() {
     let text = load("modle = \"x\"", "").err().unwrap().text();
     assert!(text.contains("config.toml") && text.contains("model"), "{text}");

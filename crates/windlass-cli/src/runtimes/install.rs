@@ -181,11 +181,12 @@ impl Installed<'_> {
         let mut command = Command::new(npm.file);
         command.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(&folder.1);
         command.arg(format!("{package}@{version}"));
-        let before = search.own.iter().chain(&search.folders);
+        // What is found beside the folder that it runs in is nobody's program.
+        let before = search.own.iter().chain(&search.folders).filter(|folder| folder.is_absolute());
         if let Ok(path) = std::env::join_paths(before) {
             command.env("PATH", path);
         }
-        ran(command, &format!("npm could not install {package}@{version}"))?;
+        ran(command, &folder.1, &format!("npm could not install {package}@{version}"))?;
         finished(&folder.1, version)
     }
 
@@ -206,14 +207,14 @@ impl Installed<'_> {
         let folder = self.begin(name)?;
         say(&format!("installing {} into {}", packages.join(" "), folder.1.display()));
         let mut command = Command::new(python);
-        command.args(["-m", "venv"]).arg(&folder.1);
-        ran(command, "the Python environment could not be made (is Python's venv module installed?)")?;
+        command.args(["-I", "-m", "venv"]).arg(&folder.1);
+        ran(command, &folder.1, "the Python environment could not be made (is Python's venv module installed?)")?;
         let constraints = folder.1.join("constraints.txt");
         std::fs::write(&constraints, pins).map_err(|err| failed(format!("{}: {err}", constraints.display())))?;
         let mut command = Command::new(folder.1.join("bin/python"));
-        command.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--constraint"]);
+        command.args(["-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--constraint"]);
         command.arg(constraints).args(packages);
-        ran(command, &format!("pip could not install {}", packages.join(" ")))?;
+        ran(command, &folder.1, &format!("pip could not install {}", packages.join(" ")))?;
         finished(&folder.1, version)
     }
 
@@ -256,7 +257,10 @@ fn finished(folder: &Path, version: &str) -> Result<(), Failure> {
     std::fs::write(&note, text).map_err(|err| failed(format!("{}: {err}", note.display())))
 }
 
-fn ran(mut command: Command, otherwise: &str) -> Result<(), Failure> {
+/// Runs a tool in the folder that it fills: where a person stands may be anybody's, and tools read settings and modules
+/// from there.
+fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), Failure> {
+    command.current_dir(folder);
     // What it says is for the person; standard output is ours.
     command.stdin(std::process::Stdio::null()).stdout(std::io::stderr());
     match command.status() {
@@ -315,6 +319,19 @@ mod tests {
         assert!(installed.begin("codex").is_err_and(|failure| failure.message().contains("another process")));
         drop(first);
         assert!(installed.begin("codex").is_ok());
+    }
+
+    #[test]
+    fn tools_run_in_the_folder_that_they_fill_and_not_where_the_person_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("here"), "").unwrap();
+        let test = |name: &str| {
+            let mut command = Command::new("test");
+            command.args(["-f", name]);
+            ran(command, dir.path(), "it is not there").is_ok()
+        };
+        assert!(test("here"));
+        assert!(!test("Cargo.toml"));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Own>, Failure> {
 
 /// Refuses names that mean another runtime, and such that are no folder's.
 fn check_name(name: &str) -> Result<(), String> {
-    if RUNTIMES.iter().chain([&ANY_ACP, &ANY_CLI]).any(|known| known.name == name) {
+    if name == "auto" || RUNTIMES.iter().chain([&ANY_ACP, &ANY_CLI]).any(|known| known.name == name) {
         return Err(format!("`{name}` is known; `kind` is for agents of your own"));
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -71,7 +71,7 @@ mod tests {
             assert_eq!(check_name(name), Ok(()));
         }
         let long = "x".repeat(MAX_NAME + 1);
-        for name in ["codex", "native", "acp", "cli", "aider", "acp-goose", "", "-x", "a/b", "..", "a b", "ä", &long] {
+        for name in ["codex", "native", "auto", "acp", "cli", "aider", "acp-goose", "", "-x", "a/b", "..", "a b", "ä", &long] {
             assert!(check_name(name).is_err(), "{name}");
         }
     }

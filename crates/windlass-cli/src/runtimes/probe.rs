@@ -282,7 +282,10 @@ async fn watch(mut command: Command, deadline: Duration, interrupts: &mut Interr
         return Err(Failure::new(exit::INTERRUPTED, "the probe was interrupted; what it started has ended"));
     }
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let (out, err) = (text(out.await.unwrap_or_default()), text(err.await.unwrap_or_default()));
+    // It is gone; something that it left behind may hold the pipes, and is not waited for.
+    let (out, err) = tokio::join!(tokio::time::timeout(GRACE, out), tokio::time::timeout(GRACE, err));
+    let all = |heard: Result<Result<Vec<u8>, _>, _>| text(heard.ok().and_then(Result::ok).unwrap_or_default());
+    let (out, err) = (all(out), all(err));
     let events: Vec<Value> = out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     Ok(Heard { code: status.and_then(|status| status.code()), events, err, overdue })
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Links that are followed on the way to a program.
 const MAX_LINKS: usize = 16;
+/// Names of a folder that are looked at for one that is wanted.
+const MAX_ENTRIES: usize = 50_000;
 /// How much of a script is looked at for its interpreter.
 const FIRST_LINE: u64 = 512;
 
@@ -67,7 +69,15 @@ impl Search {
         self.add(&program.file.clone(), &mut program);
         if let Some(wanted) = interpreter(&program.file) {
             let by_name = wanted.components().count() == 1;
-            let found = self.look_up(&wanted.to_string_lossy()).map(settled);
+            if !by_name && !wanted.is_absolute() {
+                return Err(format!(
+                    "`{}` names `{}` as its interpreter, which is another one wherever it is started",
+                    program.file.display(),
+                    wanted.display()
+                ));
+            }
+            // What is no program is nobody's interpreter, and shows nothing beside it.
+            let found = self.look_up(&wanted.to_string_lossy()).filter(|file| runs(file)).map(settled);
             let Some(found) = found else {
                 return Err(format!(
                     "`{}` needs `{}`, which is not on this machine",
@@ -79,7 +89,8 @@ impl Search {
                 program.path.extend(found.parent().map(Path::to_path_buf));
             } else {
                 // The system looks where the script says, whatever that leads to.
-                program.show(wanted.parent().map(Path::to_path_buf));
+                let folder = wanted.parent().map(Path::to_path_buf).unwrap_or_default();
+                program.show([if self.holds_home(&folder) { wanted.clone() } else { folder }]);
             }
             self.add(&found, &mut program);
         }
@@ -94,7 +105,7 @@ impl Search {
         let absolute = self.own.iter().chain(&self.folders).filter(|folder| folder.is_absolute());
         absolute
             .map(|folder| folder.join(wanted))
-            .find(|file| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
+            .find(|file| file.is_file() && runs(file))
     }
 
     /// What a file needs to see: its own folder, all packages beside one that came with npm, a Python environment with
@@ -105,16 +116,25 @@ impl Search {
         let packages = parts.iter().position(|part| part.as_os_str() == "node_modules");
         let folder = match (environment_of(file), packages) {
             (Some(environment), _) => {
-                program.show(base_python(&environment));
+                program.show(base_python(&environment).into_iter().filter(|place| !self.holds_home(place)));
                 environment
             }
             (None, Some(at)) => parts[..=at].iter().collect(),
             (None, None) => file.parent().map(Path::to_path_buf).unwrap_or_default(),
         };
-        let home = self.home.as_ref().and_then(|home| home.canonicalize().ok());
-        let personal = home.is_some_and(|home| home.starts_with(&folder));
-        program.show([if personal { file.to_owned() } else { folder }]);
+        program.show([if self.holds_home(&folder) { file.to_owned() } else { folder }]);
     }
+
+    /// Whether a folder is a home, or has it somewhere below it.
+    fn holds_home(&self, folder: &Path) -> bool {
+        let home = self.home.as_ref().and_then(|home| home.canonicalize().ok());
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        home.is_some_and(|home| home.starts_with(&folder))
+    }
+}
+
+fn runs(file: &Path) -> bool {
+    rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 /// The file itself behind links, but for one of a Python environment: there the link is what makes it one. The programs
@@ -143,15 +163,25 @@ fn environment_of(file: &Path) -> Option<PathBuf> {
     environment.join("pyvenv.cfg").is_file().then(|| environment.to_owned())
 }
 
-/// Programs and libraries of the Python that an environment was made from.
+/// Programs and libraries of the Python that an environment was made from. What has no Python is not taken for one,
+/// whatever the environment says.
 fn base_python(environment: &Path) -> Vec<PathBuf> {
     let config = std::fs::read_to_string(environment.join("pyvenv.cfg")).unwrap_or_default();
     let home = config.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim() == "home");
     let Some(bin) = home.map(|(_, value)| Path::new(value.trim())).and_then(|bin| bin.canonicalize().ok()) else {
         return Vec::new();
     };
-    let libraries = bin.parent().map(|base| base.join("lib")).filter(|lib| lib.is_dir());
-    std::iter::once(bin).chain(libraries).collect()
+    if !holds(&bin, "python") {
+        return Vec::new();
+    }
+    let libraries = bin.parent().and_then(|base| base.join("lib").canonicalize().ok());
+    std::iter::once(bin).chain(libraries.filter(|lib| holds(lib, "python"))).collect()
+}
+
+/// Whether something in a folder has a name that begins so.
+fn holds(folder: &Path, name: &str) -> bool {
+    let begins = |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(name.as_bytes());
+    std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_ENTRIES).any(begins)
 }
 
 /// Which program is meant by one of pyenv's: that of the version it would choose, else of any version that has it.
@@ -275,6 +305,37 @@ mod tests {
         assert_eq!(python(machine.at("env/bin/agent")), Some(machine.at("env/bin/python")));
         assert_eq!(python(machine.file("one", "#!/usr/bin/python3\n")), Some(PathBuf::from("/usr/bin/python3")));
         assert_eq!(python(machine.file("two", "#!/bin/sh\n")), None);
+    }
+
+    #[test]
+    fn what_a_script_or_an_environment_says_shows_no_more_than_an_interpreter() {
+        let machine = Machine::new();
+        machine.file("home/run", "\u{7f}ELF");
+        machine.file("home/notes/a", "");
+        machine.file("tools/one/agent", &format!("#!{}\n", machine.at("home/run").display()));
+        machine.check("agent", &["tools/one"], ("tools/one/agent", &["tools/one", "home/run"], &[]));
+        machine.file("tools/two/agent", &format!("#!{}/notes/../run\n", machine.at("home").display()));
+        let found = Search { folders: vec![machine.at("tools/two")], own: Vec::new(), home: Some(machine.at("home")) };
+        let found = found.find("agent").unwrap();
+        assert!(found.shows.iter().all(|place| place.is_file() || place.ends_with("two")), "{found:?}");
+        for home in ["home", "home/notes", "."] {
+            machine.file("env/pyvenv.cfg", &format!("home = {}\n", machine.at(home).display()));
+            machine.file("env/bin/agent", "\u{7f}ELF");
+            machine.check("agent", &["env/bin"], ("env/bin/agent", &["env"], &[]));
+        }
+        machine.file("home/python3", "\u{7f}ELF");
+        machine.file("env/pyvenv.cfg", &format!("home = {}\n", machine.at("home").display()));
+        machine.check("agent", &["env/bin"], ("env/bin/agent", &["env"], &[]));
+        let thesis = machine.at("home/notes/thesis");
+        std::fs::write(&thesis, "").unwrap();
+        machine.file("tools/four/agent", &format!("#!{}\n", thesis.display()));
+        let search = Search { folders: vec![machine.at("tools/four")], ..Search::default() };
+        assert!(search.find("agent").unwrap_err().contains("is not on this machine"));
+        for line in ["#!bin/python\n", "#!/usr/bin/env ../../x\n", "#!./x\n"] {
+            machine.file("tools/three/agent", line);
+            let search = Search { folders: vec![machine.at("tools/three")], ..Search::default() };
+            assert!(search.find("agent").unwrap_err().contains("wherever it is started"), "{line}");
+        }
     }
 
     #[test]

@@ -75,8 +75,9 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
         all.extend(versions.iter().rev().flat_map(|bin| names.iter().map(move |name| bin.join(name))));
     }
     all.extend(folders.iter().map(|folder| folder.join("python3")));
-    // Those of pyenv are looked at where they are, not through its scripts, which take their time.
-    all.retain(|file| file.is_file() && !file.parent().is_some_and(|folder| folder.ends_with("shims")));
+    // Those of pyenv are looked at where they are, not through its scripts, which take their time. Without a home, its
+    // folder would be looked for where the person stands.
+    all.retain(|file| file.is_absolute() && file.is_file() && !file.parent().is_some_and(|folder| folder.ends_with("shims")));
     let mut once: Vec<(PathBuf, PathBuf)> = Vec::new();
     for file in all {
         let real = file.canonicalize().unwrap_or_else(|_| file.clone());
@@ -90,7 +91,8 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
 /// What a program says, when it ends well and soon.
 pub(crate) fn said(program: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // Not where the person stands: launchers of versions read there which one they are to start.
+    command.args(args).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let stdout = child.stdout.take();
     let began = Instant::now();
@@ -105,10 +107,12 @@ pub(crate) fn said(program: &Path, args: &[&str]) -> Option<String> {
             }
         }
     };
+    // What it started may still hold the pipe of one that had to be ended.
+    let stdout = stdout.filter(|_| ended)?;
     let mut text = String::new();
     // It has ended, so that what it said is in the pipe.
-    stdout?.take(MAX_SAID).read_to_string(&mut text).ok()?;
-    ended.then_some(text)
+    stdout.take(MAX_SAID).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn minor(said: &str) -> Option<u32> {

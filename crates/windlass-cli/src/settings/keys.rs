@@ -174,7 +174,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "runtimes.*.approval",
         kind: MODES,
-        doc: "How freely its calls run, in the place of `approval`; a flag or a profile counts over it.",
+        doc: "How freely its calls run, in the place of `approval`; one of a stronger layer counts over it, as a flag.",
     },
     Key {
         name: "runtimes.*.mcp_servers",

@@ -475,7 +475,9 @@ fn leads_to_credential(root: &Path, path: &str, target: &str, link: &dyn Fn(&Pat
             _ => {}
         }
     }
-    !leads.starts_with(root) && (root.starts_with(&leads) || is_credential(&leads.to_string_lossy()))
+    // What a process has open, its folder and its root are behind names that say nothing of it.
+    let anywhere = root.starts_with(&leads) || leads.starts_with("/proc");
+    !leads.starts_with(root) && (anywhere || is_credential(&leads.to_string_lossy()))
 }
 
 /// The parts of a path, the last first.
@@ -505,6 +507,8 @@ mod tests {
         check("docs/notes", "on/readme", false);
         check("notes", "plain/../.ssh/id_ed25519", false);
         check("notes", "round/x", false);
+        check("notes", "/proc/self/root", true);
+        check("notes", "other/../../../proc/self/cwd/x", true);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use windlass_core::clock::Clock;
 use windlass_core::enclosure::Enclosure;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
-use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
+use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen};
 use windlass_core::turn::Planned;
@@ -19,6 +19,7 @@ use windlass_core::turn::Planned;
 use super::looked::{Before, written};
 use super::{ForeignRuntime, WantedOutput};
 use crate::contract::CONTRACT;
+use crate::said::weigh;
 
 /// The most calls of one message that are open at a time; what is over is not logged one by one.
 const MAX_OPEN: usize = 1_024;
@@ -331,15 +332,6 @@ impl<'a> Visit<'a> {
 fn is_session(id: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && !c.is_control();
     !id.is_empty() && id.len() <= MAX_SESSION && !id.starts_with('-') && id.chars().all(plain)
-}
-
-fn weigh(part: &Part) -> usize {
-    match part {
-        Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
-        Part::Call(call) => call.id.0.len() + call.name.len() + call.args.to_string().len(),
-        Part::Image { data, .. } => data.len(),
-        Part::Result(result) => result.text.len(),
-    }
 }
 
 fn worst(call: &ForeignCall) -> Effect {

@@ -141,7 +141,8 @@ impl AiderOptions {
         let (args, env) = (self.words(&named(model, dialect), dialect), self.env.clone());
         Ok(Program {
             name: "aider".to_owned(),
-            command: vec![self.python],
+            // Without packages of its home: an earlier try may have left some that change what is held here.
+            command: vec![self.python, "-s".to_owned()],
             args: std::iter::once(start).chain(args).collect(),
             resume_args: Vec::new(),
             env: pairs(HELD).chain(env).collect(),
@@ -214,14 +215,17 @@ const WORDS: &[&str] = &[
     "--disable-playwright",
 ];
 
-/// No list of prices is fetched, and no name is written into the repository's settings because there is none.
+/// No list of prices is fetched, and no name is written into the repository's settings because there is none. A repository
+/// that lies in the tree is none of git's: these count in the place of the settings that programs have otherwise.
 const HELD: &[(&str, &str)] = &[
     ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
-    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_COUNT", "3"),
     ("GIT_CONFIG_KEY_0", "user.name"),
     ("GIT_CONFIG_VALUE_0", "aider"),
     ("GIT_CONFIG_KEY_1", "user.email"),
     ("GIT_CONFIG_VALUE_1", "aider@localhost"),
+    ("GIT_CONFIG_KEY_2", "safe.bareRepository"),
+    ("GIT_CONFIG_VALUE_2", "explicit"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
 ];
 
@@ -342,7 +346,7 @@ mod tests {
             (Ok(program), Ok(words)) => {
                 let line = program.args.join(" ");
                 assert!(words.iter().all(|word| line.contains(word)), "{line}");
-                assert_eq!(program.command, ["/p/python"]);
+                assert_eq!(program.command, ["/p/python", "-s"]);
                 assert!(line.starts_with("{home}/.windlass/start_aider.py --yes-always"), "{line}");
             }
             (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),

@@ -1,7 +1,6 @@
 //! The bridge to a running server: requests over its pipes, answers by their numbers, and events as they come. Nothing
 //! here knows what they mean.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,9 +8,6 @@ use windlass_core::clock::Clock;
 
 use super::ended::Meter;
 use crate::peer::Peer;
-
-/// Events that wait while an answer is waited for.
-const MAX_EVENTS: usize = 10_000;
 
 /// What comes from the bridge.
 #[derive(Debug)]
@@ -57,7 +53,6 @@ impl Reply {
 pub(super) struct Live {
     peer: Peer,
     asked: u64,
-    events: VecDeque<Value>,
     /// The conversation.
     pub(super) id: String,
     /// It was to go on with an earlier one and could not.
@@ -75,7 +70,6 @@ impl Live {
         Self {
             peer,
             asked: 0,
-            events: VecDeque::new(),
             id: String::new(),
             forgot: false,
             meter: Meter::default(),
@@ -106,13 +100,6 @@ impl Live {
 
     /// What comes next. May be dropped while it waits: nothing is lost.
     pub(super) async fn hear(&mut self) -> Heard {
-        if let Some(event) = self.events.pop_front() {
-            return Heard::Event(event);
-        }
-        self.next().await
-    }
-
-    async fn next(&mut self) -> Heard {
         let Ok(Some(mut line)) = self.peer.next().await else { return Heard::End };
         if line.get("ready").is_some() {
             return Heard::Ready;
@@ -133,22 +120,18 @@ impl Live {
         }
     }
 
-    /// The answer to a request, with events that come meanwhile kept; what is wrong where there is none.
+    /// The answer to a request; what is wrong where there is none. It is for requests before anything was said: how things
+    /// stood then is no news, so that events that come meanwhile are dropped.
     pub(super) async fn answer(&mut self, wanted: u64) -> Result<Reply, String> {
         loop {
-            match self.next().await {
+            match self.hear().await {
                 Heard::Answer(id, reply) if id == wanted => return Ok(reply),
-                Heard::Event(event) if self.events.len() < MAX_EVENTS => self.events.push_back(event),
+                Heard::Event(_) => {}
                 Heard::Failed(why) => return Err(why),
                 Heard::End => return Err("it ended before it answered".to_owned()),
-                Heard::Ready | Heard::Answer(..) | Heard::Event(_) | Heard::Odd => self.odd += 1,
+                Heard::Ready | Heard::Answer(..) | Heard::Odd => self.odd += 1,
             }
         }
-    }
-
-    /// Drops events that came while an answer was waited for.
-    pub(super) fn forget_events(&mut self) {
-        self.events.clear();
     }
 
     /// Lines that could not be read or were not understood.

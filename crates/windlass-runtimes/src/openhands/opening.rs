@@ -90,8 +90,6 @@ async fn converse(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, llm: &V
     }
     let asked = live.follow();
     let reply = live.answer(asked).await?;
-    // How things stood before anything was said is no news.
-    live.forget_events();
     if reply.is_good() { Ok(()) } else { Err(format!("its events cannot be followed: {}", reply.complaint())) }
 }
 

@@ -15,10 +15,12 @@ use super::calls::{call, cwd, foreign, kind, result, texts};
 use super::ended::end;
 use super::live::{Heard, Live, Reply};
 use crate::agent::{Answer, CANCEL_GRACE, End, Visit};
-use crate::said::Said;
+use crate::said::{Said, waits_no_more};
 
 /// Calls of one turn that are kept track of.
 const MAX_CALLS: usize = 10_000;
+/// Requests of one turn that wait for their answer.
+const MAX_ASKED: usize = 100;
 /// Events that are known, and from which nothing follows here.
 const PASSED: &[&str] = &[
     "SystemPromptEvent",
@@ -152,6 +154,9 @@ impl<'a> Turn<'a> {
             Heard::Failed(why) => return Ok(Some(End::Broken(why))),
             Heard::Ready | Heard::Odd | Heard::End => self.unknown += 1,
         }
+        if self.asked.len() > MAX_ASKED {
+            return Ok(Some(End::Broken("it goes on and answers nothing that it is asked".to_owned())));
+        }
         Ok(self.said.too_much().map(End::Broken))
     }
 
@@ -204,7 +209,7 @@ impl<'a> Turn<'a> {
     /// An action of the agent. It is judged when the whole step is known.
     async fn acts(&mut self, event: &Value) -> Result<(), RuntimeError> {
         let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
-        if text("llm_response_id") != self.gathered_of {
+        if text("llm_response_id") != self.gathered_of || waits_no_more(&self.gathered) {
             self.flush().await?;
             text("llm_response_id").clone_into(&mut self.gathered_of);
         }

@@ -21,7 +21,7 @@ use super::ended;
 use super::options::SidecarOptions;
 use crate::agent::{Answer, CANCEL_GRACE, End, Reported, Visit};
 use crate::peer::Peer;
-use crate::said::Said;
+use crate::said::{Said, waits_no_more};
 
 /// The version of the contract.
 const PROTOCOL: u64 = 1;
@@ -31,8 +31,6 @@ const READY: Duration = Duration::from_secs(60);
 const MAX_CALLS: usize = 20_000;
 const MAX_OPEN: usize = 256;
 const MAX_BESIDE: usize = 4;
-/// Pieces of reasoning that wait for what they lead to.
-const MAX_THOUGHTS: usize = 64;
 /// Lines before its first word of the protocol that are passed over.
 const MAX_NOISE: u64 = 10_000;
 
@@ -200,7 +198,7 @@ impl<'v> Turn<'v> {
             "reasoning_delta" => self.visit.delta(DeltaOf::Reasoning, text("text")),
             "reasoning" => {
                 self.thought.push(Part::Reasoning { text: text("text").to_owned(), opaque: None });
-                if self.thought.len() >= MAX_THOUGHTS {
+                if waits_no_more(&self.thought) {
                     self.flush(Vec::new()).await?;
                 }
             }

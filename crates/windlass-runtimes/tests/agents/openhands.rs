@@ -303,6 +303,23 @@ fn whatever_goes_wrong_has_an_end() {
     check_end(&[&hello, &state("stuck")], "does the same again and again");
     check_end(&[&hello, "not json\n", &line("<", json!([1])), &state("paused")], "stopped half way by itself");
     check_end(&[&hello, &event("ServerErrorEvent", json!({ "detail": "oh" }))], "its server failed: oh");
+    let waits = state("waiting_for_confirmation").repeat(200);
+    check_end(&[&hello, &waits], "answers nothing that it is asked");
+}
+
+#[test]
+fn a_message_that_never_ends_is_said_in_pieces() {
+    let think = |text: &str| action("", "think", "r1", json!({ "kind": "ThinkAction", "thought": text }));
+    let heavy = "x".repeat(1 << 20);
+    for (thoughts, messages) in [(think("a").repeat(10), 1), (think("a").repeat(130), 3), (think(&heavy).repeat(2), 2)] {
+        let text = [hello(), thoughts, state("finished")].concat();
+        let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
+        stage.metering = Metering::Wire(Arc::new(Quiet));
+        let agent = OpenHands::new(options(), Dialect::OpenAiChat).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(stage.run(agent, "x"));
+        assert_eq!(stage.lines().iter().filter(|line| line.starts_with("said ")).count(), messages);
+    }
 }
 
 #[test]
