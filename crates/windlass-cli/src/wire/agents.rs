@@ -280,7 +280,15 @@ fn sidecar_wire(plan: &ForeignPlan) -> Wire {
 }
 
 fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
-    serde_json::from_value(Json::Object(given)).map_err(|err| err.to_string())
+    let names: Vec<String> = given.keys().cloned().collect();
+    serde_json::from_value(Json::Object(given)).map_err(|err| {
+        let why = err.to_string();
+        let missing = |name: &&String| why.starts_with(&format!("unknown field `{name}`"));
+        match names.iter().find(missing) {
+            Some(name) => format!("it has no option `{name}` (`windlass config keys` says which runtime has which)"),
+            None => why,
+        }
+    })
 }
 
 /// What an agent gets of this machine.

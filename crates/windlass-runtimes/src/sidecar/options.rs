@@ -168,7 +168,7 @@ impl SidecarOptions {
             let given =
                 [("effort", self.effort.is_some()), ("parallel_tool_calls", self.parallel_tool_calls.is_some())];
             if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
-                return Err(format!("unknown field `{field}`: {} cannot be told that", sdk.name()));
+                return Err(format!("it has no option `{field}`: {} cannot be told that", sdk.name()));
             }
         }
         if self.max_turns == Some(0) {
@@ -238,8 +238,8 @@ mod tests {
         check(openai, Wire::Chat, json!({"effort": "low", "parallel_tool_calls": false, "max_turns": 3}), "");
         check(openai, Wire::Gemini, json!({}), "does not ask models as `gemini`");
         check(adk, Wire::Gemini, json!({"agents": [helper("reviewer")], "temperature": 0.2}), "");
-        check(adk, Wire::Chat, json!({"effort": "low"}), "unknown field `effort`");
-        check(adk, Wire::Chat, json!({"parallel_tool_calls": true}), "unknown field `parallel_tool_calls`");
+        check(adk, Wire::Chat, json!({"effort": "low"}), "no option `effort`");
+        check(adk, Wire::Chat, json!({"parallel_tool_calls": true}), "no option `parallel_tool_calls`");
         check(adk, Wire::Chat, json!({"max_turn": 3}), "unknown field `max_turn`");
         check(adk, Wire::Chat, json!({"max_turns": 0}), "nothing could be done");
         check(adk, Wire::Chat, json!({"program": " "}), "`program` is empty");
