@@ -193,6 +193,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("goose"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
+        reads: &["AGENTS.md"],
         install: Install::Npm {
             package: "@aaif/goose-binary-{platform}",
             version: "1.52.0",
