@@ -16,12 +16,11 @@ mod version;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
-use windlass_core::runtime::RunMode;
+use windlass_core::runtime::{Capability, RunMode};
 use windlass_host::config::nearest;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor};
-use windlass_runtimes::sidecar::Sdk;
 
 pub(crate) use self::abilities::{abilities, does};
 pub(crate) use self::choice::{Choice, Need, choose, needs_of};
@@ -165,25 +164,23 @@ impl RuntimePlan {
         match self {
             Self::Ours(Kind::Patch, _) => RunMode::Patch,
             Self::Ours(Kind::Completion, _) => RunMode::Analysis,
-            // Its model writes edits and runs nothing.
-            Self::Foreign(plan) if plan.known.kind == Kind::Aider => RunMode::Patch,
-            Self::Ours(..) | Self::Foreign(_) => RunMode::Full,
+            Self::Ours(..) => RunMode::Full,
+            Self::Foreign(plan) => match abilities(plan.known).0.has(Capability::NativeToolLoop) {
+                true => RunMode::Full,
+                // Its model writes edits and runs nothing.
+                false => RunMode::Patch,
+            },
         }
     }
 }
 
 /// Wishes about how a model answers that a foreign agent cannot be told.
 fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
-    let sidecar = matches!(plan.known.kind, Kind::Sidecar(_));
-    let wishes: &[&str] = if sidecar { &["stop"] } else { &["temperature", "stop", "max_output"] };
-    let mut unheard: Vec<&str> = wishes.iter().copied().filter(|key| settings.layers.get(key).is_some()).collect();
-    let deaf = matches!(plan.known.kind, Kind::Acp | Kind::Cli | Kind::Sidecar(Sdk::GoogleAdk));
-    if deaf && settings.layers.get("reasoning_effort").is_some() {
-        unheard.push("reasoning_effort");
-    }
-    let keys = unheard.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    let all = RUNTIMES.iter().find(|known| known.kind == Kind::Native).map_or(&[][..], |known| known.hears);
+    let set = |key: &&&str| settings.layers.get(key).is_some() && !plan.known.hears.contains(*key);
+    let unheard: Vec<String> = all.iter().filter(set).map(|key| format!("`{key}`")).collect();
     (!unheard.is_empty())
-        .then(|| format!("{} cannot be told {keys}: the settings count for the built-in agent only", plan.name))
+        .then(|| format!("{} cannot be told {}: it works as if nobody had said so", plan.name, unheard.join(", ")))
 }
 
 /// By which name an agent was asked for.
@@ -243,6 +240,10 @@ fn foreign(
     };
     let (vendor, mut model) = plan::named(agent, settings.layers.text("model"), settings)?;
     let login = auth.as_deref() == Some("login");
+    if login && known.login.is_none() {
+        return Err(Failure::usage(format!("`{table}` has no sign-in of its own"))
+            .hint("leave `--auth login` out: it works with your key, which it never sees"));
+    }
     let metering = metering_plan(table, login, metering.as_deref(), settings)?;
     if metering == MeteringPlan::Wire && crate::sandboxing::is_open(settings)? {
         let why = "what an agent sends to its model can only be counted where its network is its own, and with \
@@ -262,7 +263,7 @@ fn foreign(
         }
         (Some(upstream), None, Vec::new())
     };
-    options::tell_thinking(known, agent.reasoning_effort.is_some(), settings, &mut options)?;
+    options::tell_thinking((known, table), agent.reasoning_effort.is_some(), settings, &mut options)?;
     options::tell_sampling(known, settings, &mut options);
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         known,
@@ -299,11 +300,7 @@ fn upstream(
                     crate::exit::PROVIDER,
                     format!("no key for the model of `{name}`: {} is not set", keys.join(" or ")),
                 )
-                .hint(format!(
-                    "run `export {}=…`, name another vendor with -m VENDOR/MODEL, or use the agent's own sign-in with \
-                     `--auth login --metering reported` (docs/runtimes.md says what that gives up)",
-                    keys.first().unwrap_or(&"KEY")
-                ))
+                .hint(no_key_hint(known, keys.first().unwrap_or(&"KEY")))
             })?
         }
     };
@@ -314,6 +311,17 @@ fn upstream(
             .hint(format!("vendors that it can ask: {}", fit.join(", "))));
     }
     Ok(Upstream { vendor, base_url: plan::base_url(agent, vendor, settings), tape: Tape::of(agent) })
+}
+
+fn no_key_hint(known: &Known, variable: &str) -> String {
+    let signs_in = known.login.is_some_and(|login| login.file.is_some());
+    match signs_in {
+        false => format!("run `export {variable}=…`, or name another vendor with -m VENDOR/MODEL"),
+        true => format!(
+            "run `export {variable}=…`, name another vendor with -m VENDOR/MODEL, or use the agent's own sign-in with \
+             `--auth login --metering reported` (docs/runtimes.md says what that gives up)"
+        ),
+    }
 }
 
 /// Decision 9: what cannot be counted has to be accepted in so many words.
@@ -353,7 +361,7 @@ fn no_model(name: &str, vendor: &Vendor) -> Failure {
 
 fn login_file(known: &Known, name: &str, configured: Option<&str>) -> Result<(PathBuf, String), Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let below = configured.or(known.login.file).ok_or_else(|| {
+    let below = configured.or(known.login.and_then(|login| login.file)).ok_or_else(|| {
         Failure::usage(format!("it is not known where `{name}` keeps its sign-in"))
             .hint(format!("set `runtimes.{name}.login_file` to its path below your home"))
     })?;
@@ -376,10 +384,11 @@ fn login_file(known: &Known, name: &str, configured: Option<&str>) -> Result<(Pa
 
 /// The hosts that a sign-in needs, as rules of the network.
 fn login_hosts(known: &Known) -> Result<Vec<HostRule>, Failure> {
-    if known.login.hosts.is_empty() {
+    let hosts = known.login.map_or(&[][..], |login| login.hosts);
+    if hosts.is_empty() {
         return Ok(Vec::new());
     }
-    match format!("allow:{}", known.login.hosts.join(",")).parse().map_err(|why: String| Failure::usage(why))? {
+    match format!("allow:{}", hosts.join(",")).parse().map_err(|why: String| Failure::usage(why))? {
         NetPolicy::Hosts(rules) => Ok(rules),
         NetPolicy::Off | NetPolicy::Loopback | NetPolicy::Open => Ok(Vec::new()),
     }
@@ -392,7 +401,8 @@ pub(crate) fn find_program(known: &Known, named: Option<&str>, settings: &Settin
     let own = installed.program(known).filter(|_| named.is_none());
     let own = own.map(|program| program.display().to_string());
     let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
-        Failure::usage("acp: names no command").hint("name the agent's program and its words, as in acp:\"goose acp\"")
+        Failure::usage("acp: names no command")
+            .hint("name the agent's program and its words, as in `--runtime \"acp:goose acp\"`")
     })?;
     installed.search().find(wanted).map_err(|why| {
         let failure = Failure::usage(why);

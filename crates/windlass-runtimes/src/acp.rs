@@ -29,11 +29,12 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::desk::Desk;
 use self::options::AcpOptions;
-use self::profiles::{Dialect, GENERIC, Profile, TurnUsage};
+use self::profiles::{GENERIC, Profile, TurnUsage};
 use self::talk::{Phase, Serves, Talk, Waited};
 use self::transcript::Transcript;
 use self::words::{clean, clip};
 use crate::agent::{Adapter, Answer, End, ModelAccess, Reported, Visit, told_anew};
+use crate::dialect::Dialect;
 use crate::mcp_server;
 use crate::rpc::{Rpc, RpcError};
 

@@ -12,6 +12,7 @@ pub mod claude_code;
 pub mod codex;
 pub mod completion;
 pub mod contract;
+pub mod dialect;
 pub mod lines;
 pub mod mcp_server;
 pub mod meter;

@@ -17,8 +17,8 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::live::Live;
 use self::turn::Turn;
-use crate::acp::profiles::Dialect;
 use crate::agent::{Adapter, Answer, End, Visit, told_anew};
+use crate::dialect::Dialect;
 
 pub use self::options::OpenHandsOptions;
 

@@ -13,20 +13,21 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::turn::{Running, Turn};
 use crate::agent::{Adapter, Answer, End, Visit};
+use crate::dialect::Dialect;
 
-pub use self::options::{Helper, Sdk, SidecarOptions, Wire};
+pub use self::options::{Helper, Sdk, SidecarOptions};
 
 /// The adapter.
 #[derive(Debug)]
 pub struct Sidecar {
     sdk: Sdk,
-    wire: Wire,
+    wire: Dialect,
     options: SidecarOptions,
 }
 
 impl Sidecar {
     /// This SDK with these options, where they can be honoured. `wire` says in which words its model is asked.
-    pub fn new(sdk: Sdk, wire: Wire, options: SidecarOptions) -> Result<Self, String> {
+    pub fn new(sdk: Sdk, wire: Dialect, options: SidecarOptions) -> Result<Self, String> {
         options.check(sdk, wire)?;
         Ok(Self { sdk, wire, options })
     }

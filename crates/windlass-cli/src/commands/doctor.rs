@@ -25,6 +25,8 @@ struct Finding {
     /// Without it nothing can be done.
     needed: bool,
     detail: String,
+    /// What else there is to say, a line each.
+    more: Vec<String>,
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
@@ -36,7 +38,10 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let text = if args.json {
         let rows: Vec<_> = findings
             .iter()
-            .map(|one| json!({ "what": one.what, "ok": one.ok, "needed": one.needed, "detail": one.detail }))
+            .map(|one| {
+                let detail = [&one.detail].into_iter().chain(&one.more).cloned().collect::<Vec<_>>().join("; ");
+                json!({ "what": one.what, "ok": one.ok, "needed": one.needed, "detail": detail })
+            })
             .collect();
         json_line(&json!({ "version": env!("CARGO_PKG_VERSION"), "findings": rows, "runtimes": runtimes }))
     } else {
@@ -47,7 +52,10 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
                 (false, true) => "BROKEN ",
                 (false, false) => "missing",
             };
-            text.push_str(&format!("{mark}  {:<22} {}\n", one.what, one_line(&one.detail)));
+            // What is said in several sentences stands below each other.
+            let rest = one.more.iter().map(|line| format!("\n{:32}{}", "", one_line(line)));
+            let rest: String = rest.collect();
+            text.push_str(&format!("{mark}  {:<22} {}{rest}\n", one.what, one_line(&one.detail)));
         }
         text
     };
@@ -64,7 +72,7 @@ async fn runtimes(args: &DoctorArgs, settings: &Settings, findings: &mut Vec<Fin
         Ok(standings) => standings,
         Err(failure) => {
             let (what, detail) = ("runtimes".to_owned(), failure.message());
-            findings.push(Finding { what, ok: false, needed: true, detail });
+            findings.push(Finding { what, ok: false, needed: true, detail, more: Vec::new() });
             return Ok(Vec::new());
         }
     };
@@ -76,11 +84,14 @@ async fn runtimes(args: &DoctorArgs, settings: &Settings, findings: &mut Vec<Fin
     for name in to_probe(names, &standings, settings)? {
         say!("probing {} …", one_line(&name));
         let probed = rehearsal.probe(&name).await?;
-        let mut detail = probed.line();
-        if let Err(fell) = &probed.result {
-            fell.said.lines().for_each(|line| detail.push_str(&format!(" | {line}")));
-        }
-        findings.push(Finding { what: format!("probe of {name}"), ok: probed.result.is_ok(), needed: false, detail });
+        let said = probed.result.as_ref().err().map_or("", |fell| fell.said.as_str());
+        findings.push(Finding {
+            what: format!("probe of {name}"),
+            ok: probed.result.is_ok(),
+            needed: false,
+            detail: probed.line(),
+            more: said.lines().map(|line| format!("| {line}")).collect(),
+        });
         match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
             Some(row) => row["probe"] = probed.json(),
             None => rows.push(json!({ "name": name, "probe": probed.json() })),
@@ -96,16 +107,12 @@ fn finding(standing: &Standing) -> Option<Finding> {
         Found::At(program) => Some(program.file.display().to_string()),
         Found::Nowhere => None,
     };
-    let (ok, state) = match &standing.usable {
-        Ok(with) => (true, with.clone()),
-        Err(why) => {
-            let todo = why.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
-            (false, format!("{}{todo}", why.what))
-        }
+    let (detail, todo) = match &standing.usable {
+        Ok(with) => (with.clone(), None),
+        Err(why) => (why.what.clone(), why.hint.as_ref().map(|hint| format!("→ {hint}"))),
     };
-    let parts = [place, standing.versions(), Some(state)];
-    let detail = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
-    Some(Finding { what: standing.name.clone(), ok, needed: false, detail })
+    let more = [todo, place, standing.versions()].into_iter().flatten().collect();
+    Some(Finding { what: standing.name.clone(), ok: standing.usable.is_ok(), needed: false, detail, more })
 }
 
 fn examine() -> (Vec<Finding>, Option<Settings>) {
@@ -114,7 +121,8 @@ fn examine() -> (Vec<Finding>, Option<Settings>) {
     let root = plan::open_workspace(None, home.as_deref());
     let mut add = |what: &str, needed, result: Result<String, String>| {
         let ok = result.is_ok();
-        findings.push(Finding { what: what.to_owned(), ok, needed, detail: result.unwrap_or_else(|why| why) });
+        let detail = result.unwrap_or_else(|why| why);
+        findings.push(Finding { what: what.to_owned(), ok, needed, detail, more: Vec::new() });
     };
     add(
         "workspace",

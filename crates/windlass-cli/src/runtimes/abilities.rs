@@ -7,15 +7,16 @@ use windlass_engine::NativeRuntime;
 use windlass_host::clock::SystemClock;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::acp::profiles::Profile;
 use windlass_runtimes::agent::Adapter;
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
+use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
 use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
-use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
+use windlass_runtimes::sidecar::{Sidecar, SidecarOptions};
 
 use super::{Kind, Known};
 
@@ -50,7 +51,7 @@ pub(crate) fn abilities(known: &Known) -> (Capabilities, Features) {
             options.program().and_then(OneShot::new).map_or(nothing, |agent| of(&agent))
         }
         Kind::Sidecar(sdk) => {
-            Sidecar::new(sdk, Wire::Chat, SidecarOptions::default()).map_or(nothing, |agent| of(&agent))
+            Sidecar::new(sdk, Dialect::OpenAiChat, SidecarOptions::default()).map_or(nothing, |agent| of(&agent))
         }
         Kind::OpenHands => {
             OpenHands::new(OpenHandsOptions::default(), Dialect::Anthropic).map_or(nothing, |agent| of(&agent))

@@ -25,8 +25,10 @@ pub(crate) struct Known {
     pub(crate) needs_model: bool,
     /// How it comes onto a machine, and the version it was last certified with.
     pub(crate) install: Install,
-    /// Its own sign-in.
-    pub(crate) login: Login,
+    /// Its own sign-in, where it can have one.
+    pub(crate) login: Option<Login>,
+    /// The settings about how a model answers that it can be told.
+    pub(crate) hears: &'static [&'static str],
     /// What it is, in a few words.
     pub(crate) about: &'static str,
 }
@@ -57,13 +59,21 @@ pub(crate) enum Kind {
 /// What an agent needs to sign in by itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Login {
-    /// Its credential file below the person's home, which is all that it gets of it.
+    /// Its credential file below the person's home, which is all that it gets of it; none where a person has to say.
     pub(crate) file: Option<&'static str>,
     /// The hosts it has to reach.
     pub(crate) hosts: &'static [&'static str],
 }
 
-const NO_LOGIN: Login = Login { file: None, hosts: &[] };
+/// A sign-in of which nothing is known.
+const SOME_LOGIN: Option<Login> = Some(Login { file: None, hosts: &[] });
+/// Where Claude Code and Codex sign in, by whichever protocol they are driven.
+const CLAUDE_LOGIN: Option<Login> = Some(Login {
+    file: Some(".claude/.credentials.json"),
+    hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
+});
+const CODEX_LOGIN: Option<Login> =
+    Some(Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] });
 
 const ANTHROPIC: &[Protocol] = &[Protocol::AnthropicMessages, Protocol::BedrockAnthropic, Protocol::VertexAnthropic];
 const EVERY_WIRE: &[Protocol] = &[
@@ -84,12 +94,13 @@ const OURS: Known = Known {
     reads: &[],
     needs_model: false,
     install: Install::BuiltIn,
-    login: NO_LOGIN,
+    login: None,
+    hears: &["temperature", "stop", "max_output", "reasoning_effort", "thinking_tokens"],
     about: "the built-in agent",
 };
 
 /// What is the same for most agents that speak ACP.
-const AN_ACP: Known = Known { kind: Kind::Acp, needs_model: true, ..OURS };
+const AN_ACP: Known = Known { kind: Kind::Acp, needs_model: true, login: SOME_LOGIN, hears: &[], ..OURS };
 
 /// All runtimes that have a name.
 pub(crate) const RUNTIMES: &[Known] = &[
@@ -115,10 +126,8 @@ pub(crate) const RUNTIMES: &[Known] = &[
             program: ".bin/claude",
             node: Some(22),
         },
-        login: Login {
-            file: Some(".claude/.credentials.json"),
-            hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
-        },
+        login: CLAUDE_LOGIN,
+        hears: &["reasoning_effort", "thinking_tokens"],
         about: "Claude Code, by its control protocol",
     },
     Known {
@@ -130,7 +139,8 @@ pub(crate) const RUNTIMES: &[Known] = &[
         reads: &["AGENTS.md"],
         needs_model: false,
         install: Install::Npm { package: "@openai/codex", version: "0.166.0", program: ".bin/codex", node: Some(22) },
-        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
+        login: CODEX_LOGIN,
+        hears: &["reasoning_effort"],
         about: "Codex, by its app server",
     },
     Known {
@@ -142,7 +152,8 @@ pub(crate) const RUNTIMES: &[Known] = &[
         reads: &["AGENTS.md", "CLAUDE.md"],
         needs_model: true,
         install: Install::Npm { package: "opencode-ai", version: "1.18.33", program: ".bin/opencode", node: Some(22) },
-        login: Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] },
+        login: Some(Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] }),
+        hears: &[],
         about: "opencode, by ACP",
     },
     Known {
@@ -156,10 +167,10 @@ pub(crate) const RUNTIMES: &[Known] = &[
             program: ".bin/gemini",
             node: Some(20),
         },
-        login: Login {
+        login: Some(Login {
             file: Some(".gemini/oauth_creds.json"),
             hosts: &["cloudcode-pa.googleapis.com", "oauth2.googleapis.com", "www.googleapis.com"],
-        },
+        }),
         about: "Gemini CLI, by ACP",
         ..AN_ACP
     },
@@ -182,6 +193,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("goose"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
+        reads: &["AGENTS.md"],
         install: Install::Npm {
             package: "@aaif/goose-binary-{platform}",
             version: "1.52.0",
@@ -203,10 +215,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
             program: ".bin/claude-agent-acp",
             node: Some(22),
         },
-        login: Login {
-            file: Some(".claude/.credentials.json"),
-            hosts: &["api.anthropic.com", "claude.ai", "platform.claude.com", "console.anthropic.com"],
-        },
+        login: CLAUDE_LOGIN,
         about: "Claude Code, by its ACP adapter",
         ..AN_ACP
     },
@@ -222,7 +231,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
             program: ".bin/codex-acp",
             node: Some(22),
         },
-        login: Login { file: Some(".codex/auth.json"), hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"] },
+        login: CODEX_LOGIN,
         about: "Codex, by its ACP adapter",
         ..AN_ACP
     },
@@ -241,7 +250,8 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (10, 12),
             program: "bin/aider",
         },
-        login: NO_LOGIN,
+        login: None,
+        hears: &["reasoning_effort", "thinking_tokens"],
         about: "Aider, one prompt at a time",
     },
     Known {
@@ -259,7 +269,8 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (11, 13),
             program: "bin/python",
         },
-        login: NO_LOGIN,
+        login: None,
+        hears: &["temperature", "max_output", "reasoning_effort"],
         about: "the OpenAI Agents SDK, in a sidecar with our tools",
     },
     Known {
@@ -277,7 +288,8 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (11, 13),
             program: "bin/python",
         },
-        login: NO_LOGIN,
+        login: None,
+        hears: &["temperature", "max_output"],
         about: "Google's Agent Development Kit, in a sidecar with our tools",
     },
     Known {
@@ -295,7 +307,8 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (12, 13),
             program: "bin/agent-server",
         },
-        login: NO_LOGIN,
+        login: None,
+        hears: &["reasoning_effort"],
         about: "OpenHands, by its agent server",
     },
 ];
@@ -310,7 +323,8 @@ pub(crate) const ANY_ACP: Known = Known {
     reads: &[],
     needs_model: false,
     install: Install::BuiltIn,
-    login: NO_LOGIN,
+    login: SOME_LOGIN,
+    hears: &[],
     about: "any agent that speaks ACP, as acp:COMMAND",
 };
 

@@ -3,7 +3,6 @@
 
 use serde_json::{Map, Value as Json};
 use windlass_host::config::{Value, nearest};
-use windlass_runtimes::sidecar::Sdk;
 
 use super::{ANY_ACP, Kind, Known, RUNTIMES, own};
 use crate::failure::Failure;
@@ -99,37 +98,39 @@ pub(super) fn check_names(settings: &Settings) -> Result<(), Failure> {
 
 /// Passes on how hard the model is to think, where the agent can be told.
 pub(super) fn tell_thinking(
-    known: &Known,
+    (known, name): (&Known, &str),
     flag: bool,
     settings: &Settings,
     options: &mut Map<String, Json>,
 ) -> Result<(), Failure> {
-    if let Some(tokens) =
-        settings.layers.integer("thinking_tokens").filter(|_| matches!(known.kind, Kind::ClaudeCode | Kind::Aider))
-    {
+    let heard = |key: &str| known.hears.contains(&key);
+    if let Some(tokens) = settings.layers.integer("thinking_tokens").filter(|_| heard("thinking_tokens")) {
         options.entry("thinking_tokens").or_insert_with(|| Json::from(tokens));
     }
     let Some(effort) = settings.layers.text("reasoning_effort") else { return Ok(()) };
-    match known.kind {
-        Kind::ClaudeCode | Kind::Codex | Kind::Aider | Kind::OpenHands | Kind::Sidecar(Sdk::OpenAiAgents) => {
-            options.entry("effort").or_insert_with(|| Json::from(effort));
-            Ok(())
-        }
-        _ if !flag => Ok(()),
-        _ => Err(Failure::usage(format!("`{}` cannot be told how hard to think", known.name))
-            .hint("leave --reasoning-effort out, or set the agent's own option (`runtimes.acp.config_options`)")),
+    if heard("reasoning_effort") {
+        options.entry("effort").or_insert_with(|| Json::from(effort));
+        return Ok(());
     }
+    if !flag {
+        return Ok(());
+    }
+    let failure = Failure::usage(format!("`{name}` cannot be told how hard to think"));
+    Err(match known.kind {
+        Kind::Acp => failure.hint(format!(
+            "leave --reasoning-effort out, or set an option that the agent has for it (`runtimes.{name}.config_options`)"
+        )),
+        _ => failure.hint("leave --reasoning-effort out"),
+    })
 }
 
 /// Passes on how the model is to answer, where the agent can be told.
 pub(super) fn tell_sampling(known: &Known, settings: &Settings, options: &mut Map<String, Json>) {
-    if !matches!(known.kind, Kind::Sidecar(_)) {
-        return;
-    }
-    if let Some(temperature) = settings.sampling().temperature {
+    let heard = |key: &str| known.hears.contains(&key);
+    if let Some(temperature) = settings.sampling().temperature.filter(|_| heard("temperature")) {
         options.insert("temperature".to_owned(), Json::from(temperature));
     }
-    if let Some(most) = settings.max_output() {
+    if let Some(most) = settings.max_output().filter(|_| heard("max_output")) {
         options.insert("max_output".to_owned(), Json::from(most));
     }
 }
@@ -229,7 +230,7 @@ mod tests {
                 match takes(known, &file, &path, &value) {
                     Ok(()) => honoured.push(known.name),
                     Err(why) => {
-                        let unknown = fields.iter().any(|field| why.contains(&format!("unknown field `{field}`")));
+                        let unknown = fields.iter().any(|field| why.contains(&format!("no option `{field}`")));
                         assert!(unknown || why.contains("no MCP server"), "{}: {why}", known.name);
                     }
                 }

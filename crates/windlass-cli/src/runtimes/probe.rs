@@ -113,7 +113,6 @@ impl Task {
         let (can, _) = abilities(known);
         match known.kind {
             Kind::Patch => Self::Patch,
-            Kind::Aider => Self::Edit,
             Kind::Cli => Self::Untold,
             _ if can.has(Capability::NativeToolLoop) => Self::Tool,
             _ if can.has(Capability::FilesystemEdit) => Self::Edit,

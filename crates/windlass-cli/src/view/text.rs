@@ -38,6 +38,8 @@ pub(crate) struct TextView {
     streamed: String,
     /// The last answer, for a pipe.
     answer: String,
+    /// Calls that the model wants and nobody has begun.
+    wanted: HashMap<CallId, String>,
     calls: HashMap<CallId, String>,
     denied: HashSet<CallId>,
     /// The cursor stands in the middle of streamed text.
@@ -58,6 +60,7 @@ impl TextView {
             streaming: std::io::stdout().is_terminal(),
             streamed: String::new(),
             answer: String::new(),
+            wanted: HashMap::new(),
             calls: HashMap::new(),
             denied: HashSet::new(),
             mid_line: false,
@@ -92,7 +95,10 @@ impl TextView {
                 "thinking".clone_into(&mut self.progress.doing);
             }
             EventKind::Delta { of, text } => self.delta(of, text),
-            EventKind::Said { message } if message.role == Role::Assistant => self.said(&message.text()),
+            EventKind::Said { message } if message.role == Role::Assistant => {
+                self.wanted.extend(message.calls().map(|call| (call.id.clone(), describe(call))));
+                self.said(&message.text());
+            }
             EventKind::Said { message } if message.origin == Origin::Engine && self.verbose => {
                 self.note(Style::Dim, &format!("(to the model) {}", first_line(&message.text(), 200)));
             }
@@ -104,6 +110,10 @@ impl TextView {
             EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
             EventKind::FileChanged { change, .. } => self.file_changed(change),
             EventKind::Denied { call, reason, .. } => {
+                // It never began, so that nobody has said what it was.
+                if let Some(shown) = self.wanted.remove(call) {
+                    self.note(Style::Place, &format!("› {shown}"));
+                }
                 self.denied.insert(call.clone());
                 self.note(Style::Warning, &format!("  not run: {}", message(reason)));
             }
@@ -221,12 +231,14 @@ impl TextView {
         let shown = describe(call);
         self.note(Style::Place, &format!("› {shown}"));
         self.progress.doing.clone_from(&shown);
+        self.wanted.remove(&call.id);
         self.calls.insert(call.id.clone(), shown);
     }
 
     fn call_finished(&mut self, result: &ToolResult, ms: u64) {
         "thinking".clone_into(&mut self.progress.doing);
         let started = self.calls.remove(&result.id);
+        self.wanted.remove(&result.id);
         let limit = if self.verbose { usize::MAX } else { FAILURE_LINES };
         match result.error {
             // A denial said its reason already.
@@ -351,9 +363,12 @@ pub(crate) fn describe(call: &ToolCall) -> String {
     // The names of ours first, then those that other agents use.
     let keys =
         ["command", "path", "pattern", "glob", "from", "question", "expression", "job", "file_path", "filePath", "url"];
-    let about = keys.iter().find_map(|key| text(key));
-    let about = match about {
-        Some(about) => about.to_owned(),
+    let about = keys.iter().find_map(|key| text(key)).map(str::to_owned);
+    // A call that changes several files says so file by file.
+    let changes = call.args.get("changes").and_then(serde_json::Value::as_array);
+    let paths = || Some(changes?.iter().filter_map(|one| one["path"].as_str()).collect::<Vec<_>>().join(", "));
+    let about = match about.or_else(paths).filter(|about| !about.is_empty()) {
+        Some(about) => about,
         None if call.args.as_object().is_none_or(serde_json::Map::is_empty) => String::new(),
         None => call.args.to_string(),
     };
@@ -434,4 +449,26 @@ fn tail(text: &str, lines: usize) -> String {
     }
     let kept = &all[all.len() - (lines - 1).min(all.len())..];
     format!("{}\n…\n{}", all[0], kept.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, args: Value, shown: &str) {
+        let call = ToolCall { id: CallId("1".to_owned()), name: name.to_owned(), args, malformed: None };
+        assert_eq!(describe(&call), shown);
+    }
+
+    #[test]
+    fn a_call_is_told_by_what_it_is_about() {
+        check("bash", json!({ "command": "ls\n-l", "path": "a" }), "bash ls");
+        check("Write", json!({ "file_path": "a.rs", "content": "x" }), "Write a.rs");
+        check("apply_patch", json!({ "changes": [{ "path": "a" }, { "path": "b" }] }), "apply_patch a, b");
+        check("edit", json!({ "changes": [] }), "edit {\"changes\":[]}");
+        check("list", json!({}), "list");
+    }
 }

@@ -16,18 +16,19 @@ use windlass_providers::WireProvider;
 use windlass_providers::protocol::Protocol;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::acp::profiles::Profile;
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 use windlass_runtimes::completion::Completion;
+use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::meter::Meter;
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::aider::AiderOptions;
 use windlass_runtimes::oneshot::options::CliOptions;
 use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::patch_proposal::{self, PatchProposal};
-use windlass_runtimes::sidecar::{Sidecar, SidecarOptions, Wire};
+use windlass_runtimes::sidecar::{Sidecar, SidecarOptions};
 
 use super::{Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure};
 use crate::failure::Failure;
@@ -245,7 +246,7 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
         }
         Kind::Sidecar(sdk) => {
             let options = SidecarOptions { program, ..read(given).map_err(wrong)? };
-            Box::new(Sidecar::new(sdk, sidecar_wire(plan), options).map_err(wrong)?)
+            Box::new(Sidecar::new(sdk, dialect(plan), options).map_err(wrong)?)
         }
         Kind::OpenHands => {
             // Where a program is nobody's script, it is taken for the Python itself.
@@ -259,9 +260,10 @@ pub(crate) fn adapter(plan: &ForeignPlan, clock: &Arc<dyn Clock>) -> Result<Box<
     })
 }
 
-/// The words in which the run's model is asked.
+/// The words in which the run's model is asked; where the agent asks by itself, those that it is known for.
 fn dialect(plan: &ForeignPlan) -> Dialect {
-    match plan.upstream.as_ref().map(|upstream| upstream.vendor.protocol) {
+    let served = plan.upstream.as_ref().map(|upstream| upstream.vendor.protocol);
+    match served.or_else(|| plan.known.speaks.first().copied()) {
         Some(Protocol::OpenAiResponses) => Dialect::OpenAiResponses,
         Some(Protocol::OpenAiChat) => Dialect::OpenAiChat,
         Some(Protocol::Gemini) => Dialect::Gemini,
@@ -269,18 +271,16 @@ fn dialect(plan: &ForeignPlan) -> Dialect {
     }
 }
 
-/// The same for an SDK in a sidecar.
-fn sidecar_wire(plan: &ForeignPlan) -> Wire {
-    match plan.upstream.as_ref().map(|upstream| upstream.vendor.protocol) {
-        Some(Protocol::OpenAiResponses) => Wire::Responses,
-        Some(Protocol::Gemini) => Wire::Gemini,
-        Some(Protocol::AnthropicMessages | Protocol::BedrockAnthropic | Protocol::VertexAnthropic) => Wire::Anthropic,
-        _ => Wire::Chat,
-    }
-}
-
 fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
-    serde_json::from_value(Json::Object(given)).map_err(|err| err.to_string())
+    let names: Vec<String> = given.keys().cloned().collect();
+    serde_json::from_value(Json::Object(given)).map_err(|err| {
+        let why = err.to_string();
+        let missing = |name: &&String| why.starts_with(&format!("unknown field `{name}`"));
+        match names.iter().find(missing) {
+            Some(name) => format!("it has no option `{name}` (`windlass config keys` says which runtime has which)"),
+            None => why,
+        }
+    })
 }
 
 /// What an agent gets of this machine.

@@ -109,7 +109,7 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
     let cli = ("runtimes.own.kind", "cli");
     let sh = ("runtimes.own.command", "sh");
     check_refused(&[cli], "own", "`own` has no program");
-    check_refused(&[cli, sh, ("runtimes.own.fs", "true")], "own", "runtimes.own: unknown field `fs`");
+    check_refused(&[cli, sh, ("runtimes.own.fs", "true")], "own", "runtimes.own: it has no option `fs`");
     check_refused(&[cli, sh, ("runtimes.own.fields.text", "a..b")], "own", "is no place in a line");
     check_refused(&[cli, sh, ("runtimes.own.output", "jsonl")], "own", "where its words stand");
     check_refused(&[cli, sh], "onw", "did you mean `own`?");
@@ -118,7 +118,7 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
     check_refused(
         &[("runtimes.own.kind", "acp"), sh, ("runtimes.own.output", "text")],
         "own",
-        "unknown field `output`",
+        "it has no option `output`",
     );
 }
 

@@ -29,6 +29,14 @@ fn a_program_is_a_tool_and_asks_like_a_command() {
 }
 
 #[test]
+fn a_call_that_does_not_run_is_shown_with_the_reason() {
+    let place = Place::new();
+    settings(&place, GREET);
+    let output = place.play(&CALL.replace("got {\"who\":\"you\"}", ""), &["--on-ask", "deny"]);
+    assert!(output.err.contains("› greet {\"who\":\"you\"}\n  not run: "), "{}", output.err);
+}
+
+#[test]
 fn a_rule_about_it_means_the_same_to_every_command() {
     let place = Place::new();
     settings(&place, &format!("rules.deny = [\"greet\"]\n{GREET}"));

@@ -236,3 +236,30 @@ fn wait_for(ready: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[track_caller]
+fn check_no_key(runtime: &str, flags: &[&str], says: &str, sign_in: bool) {
+    let place = Place::new();
+    assert_eq!(place.run(&["config", "set", &format!("runtimes.{runtime}.command"), "sh"]).code, 0);
+    let output = place.run(&[&["run", "--runtime", runtime], flags, &["go"]].concat());
+    assert!(output.code != 0 && output.err.contains(says), "{}", output.err);
+    assert_eq!(output.err.contains("use the agent's own sign-in"), sign_in, "{}", output.err);
+}
+
+#[test]
+fn a_sign_in_is_offered_to_those_that_have_one() {
+    check_no_key("codex", &[], "OPENAI_API_KEY is not set", true);
+    check_no_key("goose", &[], "ANTHROPIC_API_KEY or OPENAI_API_KEY or GEMINI_API_KEY is not set", false);
+    check_no_key("openai-agents", &["--auth", "login"], "`openai-agents` has no sign-in of its own", false);
+    check_no_key("goose", &["--auth", "login", "--metering", "reported"], "runtimes.goose.login_file", false);
+    check_no_key("goose", &["--reasoning-effort", "high", "-m", "openai/m"], "runtimes.goose.config_options", false);
+}
+
+#[test]
+fn what_is_built_in_is_not_installed() {
+    let place = Place::new();
+    let output = place.run(&["runtimes", "install", "native"]);
+    assert!(output.code == 2 && output.err.contains("`native` is built in"), "{}", output.err);
+    let output = place.run(&["runtimes", "remove", "nobody-knows-it"]);
+    assert!(output.code == 2 && output.err.contains("those that can: claude-code, codex"), "{}", output.err);
+}

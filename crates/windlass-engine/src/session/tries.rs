@@ -110,7 +110,9 @@ impl Work {
 
     fn may_change_nothing(&self, traces: &Traces) -> bool {
         // Who asked for an answer got one; who lands a kept run with nothing but commits gets those.
-        self.contract.allow_no_changes || self.contract.ordered || self.mode != RunMode::Full || traces.output.is_some()
+        // A proposal is an answer, too; who writes its edits itself has to have written some.
+        let answers = self.mode == RunMode::Analysis || traces.output.is_some();
+        self.contract.allow_no_changes || self.contract.ordered || answers
     }
 }
 

@@ -10,11 +10,12 @@ use windlass_core::budget::{Budget, Limit};
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RefusalCategory};
+use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
 use windlass_engine::testing::{FnTool, MemoryWorkspaces, call, says};
-use windlass_engine::{EngineError, OnAsk, Request, ResultFold};
+use windlass_engine::{EngineError, OnAsk, Open, Request, ResultFold};
 
 use crate::lab::{Lab, Ran};
 
@@ -254,6 +255,12 @@ async fn a_run_that_changes_nothing_fails_unless_that_is_fine() {
     };
     let ran = nothing().run().await;
     assert!(reason(&ran).0 == FailReason::NoChanges && reason(&ran).1.contains("--allow-no-changes"));
+    // Who writes edits and runs nothing has to write some; who only looks has nothing to show but the answer.
+    for (mode, says) in [(RunMode::Patch, "failed"), (RunMode::Analysis, "completed")] {
+        let lab = nothing();
+        let session = lab.engine().open(Open::New, mode).await.unwrap();
+        assert_eq!(lab.run_in(&session).await.outcome().word(), says);
+    }
     let mut lab = nothing();
     lab.options.contract.allow_no_changes = true;
     let ran = lab.run().await;

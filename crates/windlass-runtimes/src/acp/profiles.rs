@@ -3,20 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dialect::Dialect;
 use crate::filling::EVERY_CLIENT;
-
-/// The wire protocol that the run's model is asked in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// Anthropic Messages.
-    Anthropic,
-    /// OpenAI Chat Completions, and whoever speaks it, too.
-    OpenAiChat,
-    /// OpenAI Responses.
-    OpenAiResponses,
-    /// Gemini.
-    Gemini,
-}
 
 /// What the numbers mean that an agent gives at the end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 
 use super::program::{Output, Program};
-use crate::acp::profiles::Dialect;
 use crate::agent::{Reported, Visit};
+use crate::dialect::Dialect;
 use crate::given::{check_args, check_env};
 
 /// What starts it, and where that is put in its home.

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
 
 use super::OpenHandsOptions;
-use crate::acp::profiles::Dialect;
 use crate::agent::{ModelAccess, Visit};
+use crate::dialect::Dialect;
 use crate::mcp_server::{McpServer, McpTransport};
 
 /// Ours, between the pipes and the server.

@@ -6,8 +6,9 @@ use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
 use windlass_providers::protocol::{is_strict, reasons};
 
 use super::history;
-use super::options::{FIRST, Sdk, SidecarOptions, Wire};
+use super::options::{FIRST, Sdk, SidecarOptions};
 use crate::agent::{ModelAccess, Visit};
+use crate::dialect::Dialect;
 
 /// Where the program is put, in the agent's home.
 const FOLDER: &str = ".windlass/sidecar";
@@ -47,7 +48,7 @@ pub(super) fn launch(sdk: Sdk, options: &SidecarOptions, visit: &Visit<'_>) -> R
 /// The message that begins a turn. A new program is told the conversation so far; one that was kept has it.
 pub(super) fn start(
     sdk: Sdk,
-    wire: Wire,
+    wire: Dialect,
     options: &SidecarOptions,
     visit: &Visit<'_>,
     say: &str,
@@ -60,9 +61,9 @@ pub(super) fn start(
     let mut start = json!({
         "type": "start",
         "model": {
-            "base_url": format!("{url}{}", wire.path()),
+            "base_url": format!("{url}{}", api(wire).1),
             "api_key": key,
-            "api": wire.word(),
+            "api": api(wire).0,
             "max_retries": RETRIES,
         },
         "agents": agents(options, visit, &tools)?,
@@ -77,7 +78,7 @@ pub(super) fn start(
         start["history"] = Value::Array(history::items(visit.job));
     }
     // Others are asked in words, which the prompt has; the engine looks at the answer either way.
-    if let Some(wanted) = visit.output.filter(|_| sdk == Sdk::OpenAiAgents && wire == Wire::Responses) {
+    if let Some(wanted) = visit.output.filter(|_| sdk == Sdk::OpenAiAgents && wire == Dialect::OpenAiResponses) {
         start["output_schema"] = json!({ "schema": wanted.schema, "strict": is_strict(&wanted.schema) });
     }
     Ok(start)
@@ -131,4 +132,14 @@ fn agents(options: &SidecarOptions, visit: &Visit<'_>, tools: &[&ToolSpec]) -> R
         }));
     }
     Ok(Value::Array(agents))
+}
+
+/// What the sidecar calls these words, and what comes behind the address of the meter.
+pub(super) fn api(wire: Dialect) -> (&'static str, &'static str) {
+    match wire {
+        Dialect::OpenAiResponses => ("responses", "/v1"),
+        Dialect::OpenAiChat => ("chat", "/v1"),
+        Dialect::Anthropic => ("anthropic", ""),
+        Dialect::Gemini => ("gemini", ""),
+    }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::launch::api;
+use crate::dialect::Dialect;
 use crate::given::check_env;
 
 /// The most agents beside the first one.
@@ -21,9 +23,6 @@ pub enum Sdk {
 }
 
 impl Sdk {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::OpenAiAgents, Self::GoogleAdk];
-
     /// Its name: that of its package, and of the runtime.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -33,48 +32,10 @@ impl Sdk {
         }
     }
 
-    /// The one of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|sdk| sdk.name() == name)
-    }
-
     /// Whether it can ask a model in these words.
     #[must_use]
-    pub fn speaks(self, wire: Wire) -> bool {
-        self == Self::GoogleAdk || matches!(wire, Wire::Responses | Wire::Chat)
-    }
-}
-
-/// The words in which a model is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// OpenAI's Responses.
-    Responses,
-    /// Chat completions.
-    Chat,
-    /// Anthropic's Messages.
-    Anthropic,
-    /// Gemini's own.
-    Gemini,
-}
-
-impl Wire {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Responses => "responses",
-            Self::Chat => "chat",
-            Self::Anthropic => "anthropic",
-            Self::Gemini => "gemini",
-        }
-    }
-
-    /// What comes behind the address of the meter.
-    pub(super) fn path(self) -> &'static str {
-        match self {
-            Self::Responses | Self::Chat => "/v1",
-            Self::Anthropic | Self::Gemini => "",
-        }
+    pub fn speaks(self, wire: Dialect) -> bool {
+        self == Self::GoogleAdk || matches!(wire, Dialect::OpenAiResponses | Dialect::OpenAiChat)
     }
 }
 
@@ -157,18 +118,18 @@ const OWN_ENV: &[&str] = &[
 
 impl SidecarOptions {
     /// Says what cannot be done.
-    pub(super) fn check(&self, sdk: Sdk, wire: Wire) -> Result<(), String> {
+    pub(super) fn check(&self, sdk: Sdk, wire: Dialect) -> Result<(), String> {
         if self.program.trim().is_empty() {
             return Err("`program` is empty; name the interpreter of an environment that has the SDK".to_owned());
         }
         if !sdk.speaks(wire) {
-            return Err(format!("{} does not ask models as `{}` does", sdk.name(), wire.word()));
+            return Err(format!("{} does not ask models as `{}` does", sdk.name(), api(wire).0));
         }
         if sdk != Sdk::OpenAiAgents {
             let given =
                 [("effort", self.effort.is_some()), ("parallel_tool_calls", self.parallel_tool_calls.is_some())];
             if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
-                return Err(format!("unknown field `{field}`: {} cannot be told that", sdk.name()));
+                return Err(format!("it has no option `{field}`: {} cannot be told that", sdk.name()));
             }
         }
         if self.max_turns == Some(0) {
@@ -222,7 +183,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(sdk: Sdk, wire: Wire, options: Value, expect: &str) {
+    fn check(sdk: Sdk, wire: Dialect, options: Value, expect: &str) {
         let text = match serde_json::from_value::<SidecarOptions>(options) {
             Ok(options) => options.check(sdk, wire).err().unwrap_or_default(),
             Err(err) => err.to_string(),
@@ -234,23 +195,23 @@ mod tests {
     fn what_cannot_be_honoured_is_refused() {
         let (openai, adk) = (Sdk::OpenAiAgents, Sdk::GoogleAdk);
         let helper = |name: &str| json!({"name": name, "description": "reviews", "instructions": "Review."});
-        check(openai, Wire::Responses, json!({}), "");
-        check(openai, Wire::Chat, json!({"effort": "low", "parallel_tool_calls": false, "max_turns": 3}), "");
-        check(openai, Wire::Gemini, json!({}), "does not ask models as `gemini`");
-        check(adk, Wire::Gemini, json!({"agents": [helper("reviewer")], "temperature": 0.2}), "");
-        check(adk, Wire::Chat, json!({"effort": "low"}), "unknown field `effort`");
-        check(adk, Wire::Chat, json!({"parallel_tool_calls": true}), "unknown field `parallel_tool_calls`");
-        check(adk, Wire::Chat, json!({"max_turn": 3}), "unknown field `max_turn`");
-        check(adk, Wire::Chat, json!({"max_turns": 0}), "nothing could be done");
-        check(adk, Wire::Chat, json!({"program": " "}), "`program` is empty");
-        check(adk, Wire::Chat, json!({"env": {"OPENAI_BASE_URL": "http://elsewhere"}}), "may not set");
-        check(openai, Wire::Chat, json!({"effort": "Very much"}), "such as `low`");
-        check(openai, Wire::Chat, json!({"agents": [helper("the reviewer")]}), "use small letters");
-        check(openai, Wire::Chat, json!({"agents": [helper("coder")]}), "has a meaning already");
-        check(openai, Wire::Chat, json!({"agents": [helper("a"), helper("a")]}), "two with the name `a`");
+        check(openai, Dialect::OpenAiResponses, json!({}), "");
+        check(openai, Dialect::OpenAiChat, json!({"effort": "low", "parallel_tool_calls": false, "max_turns": 3}), "");
+        check(openai, Dialect::Gemini, json!({}), "does not ask models as `gemini`");
+        check(adk, Dialect::Gemini, json!({"agents": [helper("reviewer")], "temperature": 0.2}), "");
+        check(adk, Dialect::OpenAiChat, json!({"effort": "low"}), "no option `effort`");
+        check(adk, Dialect::OpenAiChat, json!({"parallel_tool_calls": true}), "no option `parallel_tool_calls`");
+        check(adk, Dialect::OpenAiChat, json!({"max_turn": 3}), "unknown field `max_turn`");
+        check(adk, Dialect::OpenAiChat, json!({"max_turns": 0}), "nothing could be done");
+        check(adk, Dialect::OpenAiChat, json!({"program": " "}), "`program` is empty");
+        check(adk, Dialect::OpenAiChat, json!({"env": {"OPENAI_BASE_URL": "http://elsewhere"}}), "may not set");
+        check(openai, Dialect::OpenAiChat, json!({"effort": "Very much"}), "such as `low`");
+        check(openai, Dialect::OpenAiChat, json!({"agents": [helper("the reviewer")]}), "use small letters");
+        check(openai, Dialect::OpenAiChat, json!({"agents": [helper("coder")]}), "has a meaning already");
+        check(openai, Dialect::OpenAiChat, json!({"agents": [helper("a"), helper("a")]}), "two with the name `a`");
         let silent = json!({"name": "a", "description": " ", "instructions": ""});
-        check(openai, Wire::Chat, json!({"agents": [silent]}), "has no description");
-        check(openai, Wire::Chat, json!({"agents": [{"name": "a"}]}), "missing field");
-        check(openai, Wire::Chat, json!({"agents": vec![helper("a"); 17]}), "more than 16");
+        check(openai, Dialect::OpenAiChat, json!({"agents": [silent]}), "has no description");
+        check(openai, Dialect::OpenAiChat, json!({"agents": [{"name": "a"}]}), "missing field");
+        check(openai, Dialect::OpenAiChat, json!({"agents": vec![helper("a"); 17]}), "more than 16");
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_core::runtime::Stop;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::acp::profiles::Profile;
+use windlass_runtimes::dialect::Dialect;
 
 use crate::stage::{Agent, Stage};
 

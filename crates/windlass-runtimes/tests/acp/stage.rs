@@ -25,8 +25,9 @@ use windlass_core::{BoxFuture, CancellationToken};
 use windlass_host::workspace::Root;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
-use windlass_runtimes::acp::profiles::{Dialect, Profile};
+use windlass_runtimes::acp::profiles::Profile;
 use windlass_runtimes::agent::{Endpoint, ForeignRuntime, Ledger, Metering, Trip};
+use windlass_runtimes::dialect::Dialect;
 
 /// Time as the test's executor has it: paused, it moves when nobody has anything to do.
 pub(crate) struct TestClock;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_core::runtime::Stop;
-use windlass_runtimes::acp::profiles::Dialect;
 use windlass_runtimes::agent::Metering;
+use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 
 use crate::script::recording;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use windlass_core::clock::Clock;
 use windlass_core::runtime::Stop;
 use windlass_runtimes::agent::{Metering, WantedOutput};
-use windlass_runtimes::sidecar::{Sdk, Sidecar, SidecarOptions, Wire};
+use windlass_runtimes::dialect::Dialect;
+use windlass_runtimes::sidecar::{Sdk, Sidecar, SidecarOptions};
 
 use crate::script::{Step, recording};
 use crate::stage::{Quiet, Stage};
@@ -35,15 +36,15 @@ fn stage(text: &str) -> Stage {
 }
 
 /// The wire that a recording was made with.
-fn wire(text: &str) -> Wire {
+fn wire(text: &str) -> Dialect {
     match text {
-        text if text.contains(r#""api": "anthropic""#) => Wire::Anthropic,
-        text if text.contains(r#""api": "chat""#) => Wire::Chat,
-        _ => Wire::Responses,
+        text if text.contains(r#""api": "anthropic""#) => Dialect::Anthropic,
+        text if text.contains(r#""api": "chat""#) => Dialect::OpenAiChat,
+        _ => Dialect::OpenAiResponses,
     }
 }
 
-fn block_on(stage: &Stage, sdk: Sdk, wire: Wire, given: Value) -> Stop {
+fn block_on(stage: &Stage, sdk: Sdk, wire: Dialect, given: Value) -> Stop {
     let options = SidecarOptions { model: Some("m".into()), ..serde_json::from_value(given).unwrap() };
     let sidecar = Sidecar::new(sdk, wire, options).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -157,7 +158,7 @@ fn a_cancel_is_told_to_the_program() {
 fn plays(lines: &[Value], expect: (&str, &[&str])) {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let stage = stage(&[READY, &lines, DONE].concat());
-    let stop = block_on(&stage, Sdk::OpenAiAgents, Wire::Responses, json!({}));
+    let stop = block_on(&stage, Sdk::OpenAiAgents, Dialect::OpenAiResponses, json!({}));
     assert!(format!("{stop:?}").starts_with(expect.0), "{stop:?}");
     assert_eq!(stage.lines(), expect.1, "{:#?}", stage.lines());
 }
@@ -262,7 +263,7 @@ fn a_task_that_is_declined_ends_the_turn() {
 fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
     let mut stage = Stage::scripted(vec![(steps, exit)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
-    let stop = block_on(&stage, Sdk::GoogleAdk, Wire::Gemini, json!({}));
+    let stop = block_on(&stage, Sdk::GoogleAdk, Dialect::Gemini, json!({}));
     let text = format!("{stop:?}");
     assert!(text.contains("reason: Runtime") && text.contains(expect), "{text}");
 }
@@ -287,7 +288,7 @@ fn one_that_never_says_hello_is_given_up() {
     let options = SidecarOptions { model: Some("m".into()), ..SidecarOptions::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = runtime.block_on(async {
-        let sidecar = Sidecar::new(Sdk::GoogleAdk, Wire::Gemini, options).unwrap();
+        let sidecar = Sidecar::new(Sdk::GoogleAdk, Dialect::Gemini, options).unwrap();
         let mut run = std::pin::pin!(stage.run(sidecar, "Do it."));
         loop {
             tokio::select! {
@@ -309,8 +310,8 @@ fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
         "additionalProperties": false});
     let check = Arc::new(|value: &Value| if value["answer"] == 42 { Ok(()) } else { Err("no".to_owned()) });
     for (output, wire, told) in [
-        (json!({"answer": 42}), Wire::Responses, json!({"schema": schema, "strict": true})),
-        (json!("```json\n{\"answer\": 42}\n```"), Wire::Chat, Value::Null),
+        (json!({"answer": 42}), Dialect::OpenAiResponses, json!({"schema": schema, "strict": true})),
+        (json!("```json\n{\"answer\": 42}\n```"), Dialect::OpenAiChat, Value::Null),
     ] {
         let done = says(json!({"type": "done", "id": "turn1", "status": "completed", "output": output}));
         let mut stage = stage(&format!("{READY}{done}"));
@@ -327,6 +328,6 @@ fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
 fn a_tool_that_is_not_there_is_not_given_to_anybody() {
     let agents = json!([{"name": "a", "description": "d", "instructions": "i", "tools": ["lookup", "no_such_tool"]}]);
     let stage = stage(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
-    let stop = block_on(&stage, Sdk::OpenAiAgents, Wire::Chat, json!({"agents": agents}));
+    let stop = block_on(&stage, Sdk::OpenAiAgents, Dialect::OpenAiChat, json!({"agents": agents}));
     assert!(format!("{stop:?}").contains("gives `a` the tool `no_such_tool`"), "{stop:?}");
 }

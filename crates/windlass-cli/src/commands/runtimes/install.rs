@@ -34,7 +34,7 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
         1 => Err(failures.remove(0)),
         _ => {
             let last = failures.pop();
-            failures.iter().for_each(|failure| say!("{}", failure.message()));
+            failures.iter().for_each(|failure| say!("error: {}", failure.message()));
             last.map_or(Ok(printed), Err)
         }
     }
@@ -61,10 +61,13 @@ fn named(name: &str) -> Result<&'static Known, Failure> {
     if let Some(known) = installable().find(|known| known.name == name) {
         return Ok(known);
     }
+    if RUNTIMES.iter().any(|known| known.name == name) {
+        return Err(Failure::usage(format!("`{name}` is built in")).hint("there is nothing to install or to remove"));
+    }
     let all: Vec<&str> = installable().map(|known| known.name).collect();
     let failure = Failure::usage(format!("there is no agent `{name}` that can be installed"));
     Err(match nearest(name, all.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint(format!("there are: {}", all.join(", "))),
+        None => failure.hint(format!("those that can: {}; others you install yourself", all.join(", "))),
     })
 }

@@ -98,8 +98,7 @@ impl<'a> Evidence<'a> {
         if !there {
             return wrong(Step::Result, "what the model wanted did not come of it");
         }
-        let done = self.outcome().is_some_and(|outcome| outcome["is"] == "completed");
-        if !done || self.heard.code != Some(0) || self.heard.overdue {
+        if !self.done() || self.heard.code != Some(0) || self.heard.overdue {
             return wrong(Step::End, &ended_with(self.heard));
         }
         Ok(())
@@ -113,6 +112,10 @@ impl<'a> Evidence<'a> {
         self.of("run_finished").last().map(|event| &event["outcome"])
     }
 
+    fn done(&self) -> bool {
+        self.outcome().is_some_and(|outcome| outcome["is"] == "completed")
+    }
+
     /// What the run said of its end.
     fn detail(&self) -> Option<&'a str> {
         self.outcome()?["detail"].as_str().filter(|text| !text.is_empty())
@@ -122,11 +125,11 @@ impl<'a> Evidence<'a> {
         self.detail().map_or_else(|| what.to_owned(), |detail| format!("{what}: {detail}"))
     }
 
-    /// Whether the agent worked at all: it asked its model something, or had a conversation of its own.
+    /// Whether the agent worked at all: it asked its model something, had a conversation of its own, or was done.
     fn began(&self) -> bool {
         let ours = || !self.foreign && self.of("iteration_started").next().is_some();
         let talks = || self.of("iteration_started").any(|event| event["foreign_session"].is_string());
-        !self.seen.is_empty() || ours() || talks()
+        !self.seen.is_empty() || ours() || talks() || self.done()
     }
 
     /// Which step it was that an agent did not take which never began.
@@ -207,6 +210,7 @@ mod tests {
         check(tool, &["iteration_started", "failed"], "", "", 1, Some(Step::Start));
         check(tool, &["iteration_started", "unknown"], "", "", 1, Some(Step::SignIn));
         check(tool, &["begun", "failed"], "", "", 1, Some(Step::ModelCall));
+        check(Task::Untold, &["iteration_started", "done"], "", "", 0, Some(Step::ModelCall));
         check(tool, &["begun", "failed"], "side", "", 1, Some(Step::ModelCall));
         check(tool, &["begun", "failed"], "side-keyless", "", 1, Some(Step::SignIn));
         check(tool, whole, "work keyless", landed, 0, Some(Step::SignIn));

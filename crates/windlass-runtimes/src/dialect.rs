@@ -1,0 +1,14 @@
+//! In which words an agent asks the model of a run: what its adapter has to tell it beside the address.
+
+/// The wire protocol that the run's model is asked in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions, and whoever speaks it, too.
+    OpenAiChat,
+    /// OpenAI Responses.
+    OpenAiResponses,
+    /// Gemini.
+    Gemini,
+}
