@@ -39,7 +39,7 @@ pub(crate) const CAPABILITIES: &[Shows] = &[
     shows("structured_output", "structured-output"),
     shows("native_tool_loop", "command"),
     shows("function_tools", "host-tool"),
-    claim("mcp"),
+    shows("mcp", "mcp"),
     shows("filesystem_read", "read"),
     shows("filesystem_edit", "plain-edit"),
     shows("shell", "command"),

@@ -16,6 +16,8 @@ pub(crate) enum Need {
     Tools,
     /// Its model can run commands.
     Commands,
+    /// It uses MCP servers that it is given.
+    Mcp,
     /// It asks before a call.
     Approval,
     /// It asks its model more than once in a run.
@@ -98,7 +100,10 @@ const NATIVE: Facts = Facts {
     foreign: false,
     works: Works::Calls,
     tells_calls: true,
-    lacks: &[(&[Need::Program], "the engine itself is the agent")],
+    lacks: &[
+        (&[Need::Program], "the engine itself is the agent"),
+        (&[Need::Mcp], "MCP servers of its own are not there yet"),
+    ],
     removes_by_command: false,
     python: false,
     settings: "",
@@ -113,16 +118,36 @@ const AGENT: Facts = Facts { foreign: true, lacks: &[], ..NATIVE };
 /// Why a program that is started for one prompt has no calls to judge.
 const ONE_SHOT: &str = "a one-shot program has no way to ask before a call; the sandbox holds it";
 
-/// Any agent that speaks ACP, by its command. Not every one lets its model be chosen.
+/// Why a program that is started for one prompt is given no servers.
+const OWN_SERVERS: &str = "a one-shot program is given no MCP servers; it may have its own";
+
+/// An agent of an SDK has the tools that it is built with.
+const NO_SERVERS: Lacks = &[(&[Need::Mcp], "an SDK's agent gets its tools from us alone, and no MCP servers")];
+
+/// Any agent of the settings that speaks ACP. Not every one lets its model be chosen.
 pub(crate) const ANY_ACP: Facts = Facts { name: "acp", model: None, bare: Bare::Acp, ..AGENT };
 
+/// The same by its command alone.
+pub(crate) const BY_COMMAND: Facts = Facts {
+    lacks: &[(&[Need::Mcp], "an agent that is named by its command has no settings, and MCP servers are one")],
+    ..ANY_ACP
+};
+
 /// Any program of the settings that does one prompt, tells of its calls and goes on with a conversation.
-pub(crate) const CLI_THAT_TELLS: Facts =
-    Facts { name: "cli", model: None, lacks: &[(&[Need::Approval], ONE_SHOT)], ..AGENT };
+pub(crate) const CLI_THAT_TELLS: Facts = Facts {
+    name: "cli",
+    model: None,
+    lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Mcp], OWN_SERVERS)],
+    ..AGENT
+};
 
 /// One that only prints its answer.
 pub(crate) const ANY_CLI: Facts = Facts {
-    lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Memory], "it begins anew with each prompt")],
+    lacks: &[
+        (&[Need::Approval], ONE_SHOT),
+        (&[Need::Mcp], OWN_SERVERS),
+        (&[Need::Memory], "it begins anew with each prompt"),
+    ],
     tells_calls: false,
     ..CLI_THAT_TELLS
 };
@@ -135,7 +160,7 @@ pub(crate) const FACTS: &[Facts] = &[
         works: Works::Patch,
         lacks: &[
             (&[Need::Words], "its answer is a patch"),
-            (&[Need::Tools, Need::Commands, Need::Approval, Need::Memory], "it gives the model no tools"),
+            (&[Need::Tools, Need::Commands, Need::Approval, Need::Memory, Need::Mcp], "it gives the model no tools"),
             (&[Need::Steps], "it asks its model once"),
             (&[Need::Program], "the engine itself is the agent"),
         ],
@@ -146,7 +171,7 @@ pub(crate) const FACTS: &[Facts] = &[
         works: Works::Words,
         lacks: &[
             (&[Need::Changes, Need::Deletes], "it changes no files"),
-            (&[Need::Tools, Need::Commands, Need::Approval, Need::Memory], "it gives the model no tools"),
+            (&[Need::Tools, Need::Commands, Need::Approval, Need::Memory, Need::Mcp], "it gives the model no tools"),
             (&[Need::Steps], "it asks its model once"),
             (&[Need::Program], "the engine itself is the agent"),
         ],
@@ -155,7 +180,12 @@ pub(crate) const FACTS: &[Facts] = &[
     Facts { name: "claude-code", bare: Bare::ClaudeCode, ..AGENT },
     Facts { name: "codex", model: OPENAI, bare: Bare::Codex, ..AGENT },
     Facts { name: "opencode", bare: Bare::Acp, ..AGENT },
-    Facts { name: "gemini-cli", model: GEMINI, ..AGENT },
+    Facts {
+        name: "gemini-cli",
+        model: GEMINI,
+        lacks: &[(&[Need::Mcp], "Gemini CLI connects to no server in a folder that it does not trust")],
+        ..AGENT
+    },
     Facts { name: "qwen-code", model: OPENAI_CHAT, ..AGENT },
     Facts { name: "goose", ..AGENT },
     Facts { name: "claude-agent-acp", ..AGENT },
@@ -173,7 +203,7 @@ pub(crate) const FACTS: &[Facts] = &[
         tells_calls: false,
         lacks: &[
             (&[Need::Deletes], "Aider's forms of an edit have no word for removing a file"),
-            (&[Need::Tools, Need::Commands], "Aider gives its model no tools"),
+            (&[Need::Tools, Need::Commands, Need::Mcp], "Aider gives its model no tools"),
             (&[Need::Approval], "Aider runs no tools, so there is no call to deny"),
             (&[Need::Steps], "Aider asks its model once"),
             (&[Need::Memory], "Aider begins anew with each prompt"),
@@ -188,11 +218,19 @@ pub(crate) const FACTS: &[Facts] = &[
     Facts {
         name: "openai-agents",
         model: OPENAI,
+        lacks: NO_SERVERS,
         start: Duration::from_secs(60),
         crash: Crash::Named("python"),
         ..AGENT
     },
-    Facts { name: "google-adk", model: GEMINI, start: Duration::from_secs(60), crash: Crash::Named("python"), ..AGENT },
+    Facts {
+        name: "google-adk",
+        model: GEMINI,
+        lacks: NO_SERVERS,
+        start: Duration::from_secs(60),
+        crash: Crash::Named("python"),
+        ..AGENT
+    },
 ];
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) flags: Vec<String>,
     /// Top-level settings, as lines of TOML.
     pub(crate) settings: String,
+    /// Settings of the runtime's own, as lines of TOML.
+    pub(crate) options: String,
     /// Tables of settings, as TOML.
     pub(crate) tables: String,
     /// This program in the place of the agent's.
@@ -90,7 +92,7 @@ impl Product {
     /// Where it does not say it.
     pub fn claims(&self, runtimes: &[Runtime]) -> Result<Vec<Claims>, String> {
         let place = Place::new()?;
-        let tables: Vec<String> = runtimes.iter().map(|runtime| table(runtime, None)).collect();
+        let tables: Vec<String> = runtimes.iter().map(|runtime| table(runtime, None, "")).collect();
         self.settle(&place, &tables.concat())?;
         let mut command = self.command(&place);
         command.args(["runtimes", "--json"]);
@@ -161,7 +163,7 @@ impl Product {
         for (vendor, path) in VENDORS {
             text.push_str(&format!("[providers.{vendor}]\nbase_url = {}\n", json!(format!("{}{path}", server.url))));
         }
-        text.push_str(&table(runtime, ask.program.as_deref()));
+        text.push_str(&table(runtime, ask.program.as_deref(), &ask.options));
         text.push_str(&ask.tables);
         self.settle(place, &text)
     }
@@ -216,16 +218,16 @@ impl Ran {
     }
 }
 
-/// The settings of a runtime: its own, with another program in its place where one is to be.
-fn table(runtime: &Runtime, program: Option<&str>) -> String {
+/// The settings of a runtime: its own, with another program in its place where one is to be, and further ones.
+fn table(runtime: &Runtime, program: Option<&str>, options: &str) -> String {
     let program = program.filter(|_| !runtime.is_by_command());
-    if runtime.settings.is_empty() && program.is_none() {
+    if runtime.settings.is_empty() && program.is_none() && options.is_empty() {
         return String::new();
     }
     let kept = |line: &&str| program.is_none() || !line.trim_start().starts_with("command");
     let lines = runtime.settings.lines().filter(kept).map(str::to_owned);
     let command = program.map(|program| format!("command = {}", json!(program)));
-    let lines: Vec<String> = lines.chain(command).collect();
+    let lines: Vec<String> = lines.chain(command).chain(options.lines().map(str::to_owned)).collect();
     format!("[runtimes.{}]\n{}\n", runtime.name, lines.join("\n"))
 }
 
@@ -269,8 +271,9 @@ mod tests {
     fn a_program_takes_the_place_of_the_one_in_the_settings() {
         let text = "[runtimes.mine]\nkind = \"cli\"\ncommand = \"a\"\n";
         let runtime = Runtime::of_settings("mine", None, text).unwrap_or_else(|| panic!("no table"));
-        assert_eq!(table(&runtime, None), text);
-        assert_eq!(table(&runtime, Some("b")), text.replace("\"a\"", "\"b\""));
+        assert_eq!(table(&runtime, None, ""), text);
+        assert_eq!(table(&runtime, Some("b"), ""), text.replace("\"a\"", "\"b\""));
+        assert_eq!(table(&runtime, None, "c = 1\n"), format!("{text}c = 1\n"));
     }
 
     #[test]

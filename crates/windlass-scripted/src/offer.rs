@@ -7,10 +7,13 @@ use crate::prose;
 use crate::request::{Asked, Tool};
 use crate::script::{Move, Script};
 use crate::tools::{self, CALLER, COMMAND, CONTENT, DELETE, EDIT, NEW, OLD, PATCH, PATCH_TEXT, READ, SEARCH, SHELL};
-use crate::tools::{Found, STRUCTURED, WRITE, find};
+use crate::tools::{Found, STRUCTURED, UNLISTED, WRITE, find};
 
 /// Agents with a tool of these names do not let a file be changed that was not read.
 const READ_FIRST: &[&str] = &["Read", "read"];
+
+/// What stands between the name of a server and the name of its tool.
+const JOINTS: &[char] = &['_', '.', '/', ':', '-'];
 
 /// What an answer holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,12 +109,14 @@ fn items(step: &Move, script: &Script, asked: &Asked) -> Option<Vec<Item>> {
 /// A tool by its name or by the end of it. Where tools of the host are only told of, they are looked up first, and
 /// called in the way that the agent has for that.
 fn host_tool(asked: &Asked, tool: &str, args: &Value) -> Vec<Item> {
-    let ends = |name: &str| name == tool || name.strip_suffix(tool).is_some_and(|rest| rest.ends_with('_'));
+    let ends = |name: &str| name == tool || name.strip_suffix(tool).is_some_and(|rest| rest.ends_with(JOINTS));
     let call = |name: &str| Item::Call { name: name.to_owned(), input: Input::Json(args.clone()) };
     let offered = asked.tools.iter().map(|tool: &Tool| &tool.name).find(|name| ends(name));
     let told = asked.named.iter().find(|name| ends(name));
     // Once it was looked up it may be offered like any other, and the history still has the question.
-    let looked_up = |name: &String| asked.whole.contains(&format!("select:{name}"));
+    let looked_up = |name: &str| asked.whole.contains(&format!("select:{name}"));
+    // A search that says no names goes by words.
+    let words = format!("{tool}: {}", tool.replace('_', " "));
     let told = told.filter(|name| offered.is_none() || looked_up(name));
     match (find(asked, &SEARCH), told) {
         (Some(search), Some(name)) => {
@@ -120,6 +125,9 @@ fn host_tool(asked: &Asked, tool: &str, args: &Value) -> Vec<Item> {
             let called =
                 caller.map_or_else(|| call(name), |by| by.call(&[("name", json!(name)), ("arguments", args.clone())]));
             vec![found, called]
+        }
+        (Some(search), None) if search.tool.name == UNLISTED && (offered.is_none() || asked.whole.contains(&words)) => {
+            vec![search.call(&[("query", json!(words))]), call(offered.map_or(tool, String::as_str))]
         }
         _ => vec![call(offered.map_or(tool, String::as_str))],
     }

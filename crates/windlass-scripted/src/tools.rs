@@ -39,7 +39,10 @@ pub(crate) const EDIT: Use =
 pub(crate) const DELETE: Use = Use { names: &["delete_file", "Delete", "delete"], operations: &["delete", "remove"] };
 pub(crate) const PATCH: Use = Use { names: &["apply_patch", "patch"], operations: &[] };
 /// Who has to be asked for a host tool before it is called, and who then calls it where it is not called by its name.
-pub(crate) const SEARCH: Use = Use { names: &["ToolSearch", "tool_search"], operations: &[] };
+/// A search that says where tools are and not which, by a type of its own in the place of a name: no function can be
+/// called so.
+pub(crate) const UNLISTED: &str = "type/tool_search";
+pub(crate) const SEARCH: Use = Use { names: &["ToolSearch", "tool_search", UNLISTED], operations: &[] };
 pub(crate) const CALLER: Use = Use { names: &["tool_call"], operations: &[] };
 /// A tool that is the form of an answer, and does nothing.
 pub(crate) const STRUCTURED: Use = Use {

@@ -7,6 +7,7 @@ mod checks;
 mod edits;
 mod hostile;
 mod limits;
+mod servers;
 mod walls;
 
 pub use hostile::ATTACKS;
@@ -117,6 +118,12 @@ pub const SCENARIOS: &[Scenario] = &[
         &[Need::Tools],
         "a tool of the host is called, and its answer reaches the model",
         answers::host_tool,
+    ),
+    work(
+        "mcp",
+        &[Need::Mcp],
+        "a tool of an MCP server that the agent is given is called, its answer reaches the model, and the call is in the log",
+        servers::mcp,
     ),
     limit(
         "denied-call",

@@ -5,31 +5,39 @@ use serde_json::{Value, json};
 use super::{Answer, Frame, pieces, words};
 use crate::offer::{Input, Item};
 use crate::request::{Asked, Tool, content, list, schema, text};
+use crate::tools::UNLISTED;
+
+/// Between the name of a space of tools and the name of a tool in it; no name has it.
+const IN_SPACE: char = '/';
 
 pub(crate) fn read(body: &Value) -> Asked {
     let mut asked = Asked::new(body);
     for tool in list(&body["tools"]) {
-        take(&mut asked, tool);
+        take(&mut asked, tool, None);
     }
     asked.schema = schema(&body["text"]["format"]["schema"]);
     for item in list(&body["input"]) {
         match item["type"].as_str().unwrap_or("message") {
             "message" if item["role"] == "assistant" => asked.said.push(content(&item["content"])),
-            "function_call" | "custom_tool_call" | "local_shell_call" => asked.calls += 1,
+            "function_call" | "custom_tool_call" | "local_shell_call" | "tool_search_call" => asked.calls += 1,
+            "tool_search_output" => list(&item["tools"]).for_each(|tool| take(&mut asked, tool, None)),
             _ => {}
         }
     }
     asked
 }
 
-fn take(asked: &mut Asked, tool: &Value) {
-    if tool["type"] == "namespace" {
-        list(&tool["tools"]).for_each(|tool| take(asked, tool));
-    } else if tool["name"].is_string() {
-        let freeform = tool["type"] == "custom";
-        let (name, about) = (text(&tool["name"]), text(&tool["description"]));
-        asked.tools.push(Tool { name, freeform, about, schema: tool["parameters"].clone() });
-    }
+fn take(asked: &mut Asked, tool: &Value, space: Option<&str>) {
+    let name = match (tool["type"].as_str(), tool["name"].as_str()) {
+        (Some("namespace"), name) => {
+            return list(&tool["tools"]).for_each(|tool| take(asked, tool, name));
+        }
+        (Some("tool_search"), None) => UNLISTED.to_owned(),
+        (_, Some(name)) => space.map_or_else(|| name.to_owned(), |space| format!("{space}{IN_SPACE}{name}")),
+        _ => return,
+    };
+    let (freeform, about) = (tool["type"] == "custom", text(&tool["description"]));
+    asked.tools.push(Tool { name, freeform, about, schema: tool["parameters"].clone() });
 }
 
 pub(crate) fn whole(answer: &Answer<'_>) -> Value {
@@ -82,13 +90,18 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
                     ("arguments", ("response.function_call_arguments.delta", "response.function_call_arguments.done"))
                 }
             };
-            begun[field] = json!("");
-            event("response.output_item.added", json!({ "output_index": 0, "item": begun }), 0);
-            let text = done[field].as_str().unwrap_or_default();
-            for piece in pieces(text, 0) {
-                event(names.0, json!({ "output_index": 0, "item_id": done["id"], "delta": piece }), 0);
+            // What a search is given is no text, so it has no pieces.
+            let text = done[field].as_str();
+            if text.is_some() {
+                begun[field] = json!("");
             }
-            event(names.1, json!({ "output_index": 0, "item_id": done["id"], field: text }), 0);
+            event("response.output_item.added", json!({ "output_index": 0, "item": begun }), 0);
+            if let Some(text) = text {
+                for piece in pieces(text, 0) {
+                    event(names.0, json!({ "output_index": 0, "item_id": done["id"], "delta": piece }), 0);
+                }
+                event(names.1, json!({ "output_index": 0, "item_id": done["id"], field: text }), 0);
+            }
         }
     }
     event("response.output_item.done", json!({ "output_index": 0, "item": done }), 0);
@@ -109,14 +122,25 @@ fn item(answer: &Answer<'_>, status: &str) -> Value {
     let number = answer.number;
     let call = format!("call_kit_{number:04}");
     match answer.item {
+        Item::Call { name, input: Input::Json(args) } if name == UNLISTED => json!({
+            "type": "tool_search_call", "id": format!("tsc_kit_{number:04}"), "call_id": call, "execution": "client",
+            "arguments": args, "status": status,
+        }),
         Item::Call { name, input: Input::Text(text) } => json!({
             "type": "custom_tool_call", "id": format!("ctc_kit_{number:04}"), "call_id": call, "name": name,
             "input": text, "status": status,
         }),
-        Item::Call { name, input: Input::Json(args) } => json!({
-            "type": "function_call", "id": format!("fc_kit_{number:04}"), "call_id": call, "name": name,
-            "arguments": args.to_string(), "status": status,
-        }),
+        Item::Call { name, input: Input::Json(args) } => {
+            let (space, name) = name.split_once(IN_SPACE).map_or((None, name.as_str()), |(space, name)| (Some(space), name));
+            let mut called = json!({
+                "type": "function_call", "id": format!("fc_kit_{number:04}"), "call_id": call, "name": name,
+                "arguments": args.to_string(), "status": status,
+            });
+            if let Some(space) = space {
+                called["namespace"] = json!(space);
+            }
+            called
+        }
         Item::Text { text, .. } => {
             said(number, status, &json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }))
         }

@@ -1,5 +1,6 @@
 //! An agent that speaks ACP over its standard streams and does what its first argument says: honest work, or one of
-//! many things that no agent should do. As `cli` it is a one-shot program that does honest work. It is driven by the kit and holds to the kit's places: it reads only what the
+//! many things that no agent should do. As `cli` it is a one-shot program that does honest work, and as `mcp`
+//! no agent but a server of tools for one. It is driven by the kit and holds to the kit's places: it reads only what the
 //! kit planted, writes only marks below the kit's own folder, and connects only to listeners of the kit. It runs no
 //! command that destroys anything, also where nothing holds it.
 
@@ -7,6 +8,7 @@ mod attack;
 mod client;
 mod honest;
 mod host;
+mod mcp;
 mod peer;
 
 use std::collections::HashMap;
@@ -42,8 +44,13 @@ impl Orders {
 
 fn main() -> ExitCode {
     let orders = Orders::read(std::env::args().skip(1));
-    if orders.mode == "cli" {
-        return one_shot(&orders);
+    match orders.mode.as_str() {
+        "cli" => return one_shot(&orders),
+        "mcp" => {
+            mcp::serve(orders.get("marker"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
     attack::before_hello(&orders);
     let mut peer = Peer::open();
