@@ -158,7 +158,10 @@ mod tests {
     #[test]
     fn a_project_is_not_trusted_whatever_it_is_called() {
         let config = config(&ModelAccess::Own, Path::new("/w\"]\nx = \"y\\z"));
-        assert!(config.ends_with("\n[projects.\"/w\\\"]\\nx = \\\"y\\\\z\"]\ntrust_level = \"untrusted\"\n"), "{config}");
+        assert!(
+            config.ends_with("\n[projects.\"/w\\\"]\\nx = \\\"y\\\\z\"]\ntrust_level = \"untrusted\"\n"),
+            "{config}"
+        );
     }
 
     #[test]
