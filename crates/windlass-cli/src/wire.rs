@@ -103,16 +103,19 @@ pub(crate) fn engine(
             making.choose(works)?
         }
     };
-    let place = match agent {
-        Agent::Works(Works { plan: RuntimePlan::Foreign(plan), .. }) => Some(agents::place(plan, settings)),
+    let foreign = match agent {
+        Agent::Works(Works { plan: RuntimePlan::Foreign(plan), .. }) => Some(plan),
         _ => None,
     };
+    let place = foreign.map(|plan| agents::place(plan, settings));
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(std::env::vars_os(), exceptions);
     let artifacts = store.clone();
     let gate = settings.gate(default_mode, &programs::names(&tools))?;
-    let held = sandboxing::sandbox(settings, root.root(), gate.hidden_paths(), env.clone(), place)?;
+    let steering = foreign.iter().flat_map(|plan| plan.known.hides).map(|name| (*name).to_owned());
+    let hidden = gate.hidden_paths().into_iter().chain(steering).collect();
+    let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), place)?;
     let place = transactions(settings, root.clone(), env, held)?;
     let mut builder = Engine::builder();
     for validator in validators {

@@ -212,7 +212,16 @@ impl Installed<'_> {
         let constraints = folder.1.join("constraints.txt");
         std::fs::write(&constraints, pins).map_err(|err| failed(format!("{}: {err}", constraints.display())))?;
         let mut command = Command::new(folder.1.join("bin/python"));
-        command.args(["-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--constraint"]);
+        command.args([
+            "-I",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--constraint",
+        ]);
         command.arg(constraints).args(packages);
         ran(command, &folder.1, &format!("pip could not install {}", packages.join(" ")))?;
         finished(&folder.1, version)

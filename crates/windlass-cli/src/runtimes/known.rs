@@ -21,6 +21,9 @@ pub(crate) struct Known {
     pub(crate) vendors: &'static [&'static str],
     /// Instruction files of a project that it reads by itself.
     pub(crate) reads: &'static [&'static str],
+    /// Folders of a project that bring code or settings, where no option of its own keeps it from using them: they are
+    /// empty where it works.
+    pub(crate) hides: &'static [&'static str],
     /// It does not work before it is told its model.
     pub(crate) needs_model: bool,
     /// How it comes onto a machine, and the version it was last certified with.
@@ -92,6 +95,7 @@ const OURS: Known = Known {
     speaks: &[],
     vendors: &[],
     reads: &[],
+    hides: &[],
     needs_model: false,
     install: Install::BuiltIn,
     login: None,
@@ -118,6 +122,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("claude"),
         speaks: ANTHROPIC,
         vendors: &["anthropic"],
+        hides: &[],
         reads: &["CLAUDE.md"],
         needs_model: false,
         install: Install::Npm {
@@ -136,6 +141,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("codex"),
         speaks: &[Protocol::OpenAiResponses],
         vendors: &["openai"],
+        hides: &[],
         reads: &["AGENTS.md"],
         needs_model: false,
         install: Install::Npm { package: "@openai/codex", version: "0.166.0", program: ".bin/codex", node: Some(22) },
@@ -149,6 +155,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("opencode"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai"],
+        hides: &[".opencode"],
         reads: &["AGENTS.md", "CLAUDE.md"],
         needs_model: true,
         install: Install::Npm { package: "opencode-ai", version: "1.18.33", program: ".bin/opencode", node: Some(22) },
@@ -179,6 +186,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("qwen"),
         speaks: &[Protocol::OpenAiChat],
         vendors: &["openai-chat", "openrouter"],
+        hides: &[".qwen"],
         install: Install::Npm {
             package: "@qwen-code/qwen-code",
             version: "0.24.4",
@@ -224,6 +232,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("codex-acp"),
         speaks: &[Protocol::OpenAiResponses],
         vendors: &["openai"],
+        hides: &[".codex"],
         reads: &["AGENTS.md"],
         install: Install::Npm {
             package: "@agentclientprotocol/codex-acp",
@@ -241,6 +250,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("aider"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
+        hides: &[],
         reads: &[],
         needs_model: true,
         install: Install::Pip {
@@ -260,6 +270,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("openai-agents"),
         speaks: &[Protocol::OpenAiResponses, Protocol::OpenAiChat],
         vendors: &["openai"],
+        hides: &[],
         reads: &[],
         needs_model: true,
         install: Install::Pip {
@@ -279,6 +290,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("google-adk"),
         speaks: EVERY_WIRE,
         vendors: &["gemini", "anthropic", "openai"],
+        hides: &[],
         reads: &[],
         needs_model: true,
         install: Install::Pip {
@@ -298,6 +310,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("agent-server"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
+        hides: &[],
         reads: &[],
         needs_model: true,
         install: Install::Pip {
@@ -320,6 +333,7 @@ pub(crate) const ANY_ACP: Known = Known {
     program: None,
     speaks: EVERY_WIRE,
     vendors: &["anthropic", "openai", "gemini"],
+    hides: &[],
     reads: &[],
     needs_model: false,
     install: Install::BuiltIn,

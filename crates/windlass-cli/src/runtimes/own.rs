@@ -71,7 +71,9 @@ mod tests {
             assert_eq!(check_name(name), Ok(()));
         }
         let long = "x".repeat(MAX_NAME + 1);
-        for name in ["codex", "native", "auto", "acp", "cli", "aider", "acp-goose", "", "-x", "a/b", "..", "a b", "ä", &long] {
+        for name in
+            ["codex", "native", "auto", "acp", "cli", "aider", "acp-goose", "", "-x", "a/b", "..", "a b", "ä", &long]
+        {
             assert!(check_name(name).is_err(), "{name}");
         }
     }

@@ -103,9 +103,7 @@ impl Search {
             return path.is_file().then(|| std::path::absolute(path).ok()).flatten();
         }
         let absolute = self.own.iter().chain(&self.folders).filter(|folder| folder.is_absolute());
-        absolute
-            .map(|folder| folder.join(wanted))
-            .find(|file| file.is_file() && runs(file))
+        absolute.map(|folder| folder.join(wanted)).find(|file| file.is_file() && runs(file))
     }
 
     /// What a file needs to see: its own folder, all packages beside one that came with npm, a Python environment with

@@ -77,7 +77,9 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
     all.extend(folders.iter().map(|folder| folder.join("python3")));
     // Those of pyenv are looked at where they are, not through its scripts, which take their time. Without a home, its
     // folder would be looked for where the person stands.
-    all.retain(|file| file.is_absolute() && file.is_file() && !file.parent().is_some_and(|folder| folder.ends_with("shims")));
+    all.retain(|file| {
+        file.is_absolute() && file.is_file() && !file.parent().is_some_and(|folder| folder.ends_with("shims"))
+    });
     let mut once: Vec<(PathBuf, PathBuf)> = Vec::new();
     for file in all {
         let real = file.canonicalize().unwrap_or_else(|_| file.clone());

@@ -1,5 +1,7 @@
 //! How Codex is started, and what its conversation is begun with. Nothing is started here.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
 
@@ -18,7 +20,7 @@ pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch
     for left in LEFT {
         visit.place.clear(&format!("{CONFIG}/{left}")).map_err(|err| err.to_string())?;
     }
-    let config = config(&visit.model);
+    let config = config(&visit.model, visit.job.files.root());
     visit.place.put(&format!("{CONFIG}/config.toml"), config.as_bytes()).map_err(|err| err.to_string())?;
     let mut argv = vec![options.program.clone()];
     argv.extend(options.args.iter().cloned());
@@ -33,13 +35,16 @@ pub(super) fn launch(options: &CodexOptions, visit: &Visit<'_>) -> Result<Launch
 }
 
 /// What it reads as it starts. What a person chose comes with the conversation instead.
-fn config(model: &ModelAccess) -> String {
+fn config(model: &ModelAccess, root: &Path) -> String {
     let mut text = String::from("check_for_update_on_startup = false\n");
     if matches!(model, ModelAccess::Metered { .. }) {
         // The vendor would do the searching, outside of every sandbox; the meter does not pass it on.
         text.push_str(&format!("model_provider = \"{PROVIDER}\"\nweb_search = \"disabled\"\n"));
     }
     text.push_str("\n[analytics]\nenabled = false\n");
+    // Where nobody says so it trusts the project by itself, and then starts the servers that the project names.
+    let root = Value::from(root.to_string_lossy());
+    text.push_str(&format!("\n[projects.{root}]\ntrust_level = \"untrusted\"\n"));
     if let ModelAccess::Metered { url, .. } = model {
         // A JSON text is one in TOML, too.
         let url = Value::from(format!("{url}/v1"));
@@ -145,8 +150,18 @@ mod tests {
     fn through_the_meter_nobody_searches_the_web() {
         let metered = ModelAccess::Metered { url: "http://127.0.0.1:1".into(), key: "k".into() };
         for (model, off) in [(metered, true), (ModelAccess::Own, false)] {
-            assert_eq!(config(&model).contains("\nweb_search = \"disabled\"\n"), off, "{model:?}");
+            let config = config(&model, Path::new("/w"));
+            assert_eq!(config.contains("\nweb_search = \"disabled\"\n"), off, "{model:?}");
         }
+    }
+
+    #[test]
+    fn a_project_is_not_trusted_whatever_it_is_called() {
+        let config = config(&ModelAccess::Own, Path::new("/w\"]\nx = \"y\\z"));
+        assert!(
+            config.ends_with("\n[projects.\"/w\\\"]\\nx = \\\"y\\\\z\"]\ntrust_level = \"untrusted\"\n"),
+            "{config}"
+        );
     }
 
     #[test]

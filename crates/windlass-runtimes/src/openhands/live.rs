@@ -67,15 +67,7 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) fn new(peer: Peer) -> Self {
-        Self {
-            peer,
-            asked: 0,
-            id: String::new(),
-            forgot: false,
-            meter: Meter::default(),
-            cwd: None,
-            odd: 0,
-        }
+        Self { peer, asked: 0, id: String::new(), forgot: false, meter: Meter::default(), cwd: None, odd: 0 }
     }
 
     /// Asks the server for something; the number of the request.

@@ -311,7 +311,8 @@ fn whatever_goes_wrong_has_an_end() {
 fn a_message_that_never_ends_is_said_in_pieces() {
     let think = |text: &str| action("", "think", "r1", json!({ "kind": "ThinkAction", "thought": text }));
     let heavy = "x".repeat(1 << 20);
-    for (thoughts, messages) in [(think("a").repeat(10), 1), (think("a").repeat(130), 3), (think(&heavy).repeat(2), 2)] {
+    for (thoughts, messages) in [(think("a").repeat(10), 1), (think("a").repeat(130), 3), (think(&heavy).repeat(2), 2)]
+    {
         let text = [hello(), thoughts, state("finished")].concat();
         let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
         stage.metering = Metering::Wire(Arc::new(Quiet));
