@@ -45,11 +45,12 @@ impl RpcError {
 
     /// What it says, and why where that stands beside it: many programs say no more than that something went wrong.
     pub(crate) fn in_words(&self) -> String {
-        let why = ["details", "message"].iter().find_map(|name| self.data[name].as_str()).or(self.data.as_str());
-        match why.filter(|why| !why.trim().is_empty() && !self.message.contains(why.trim())) {
-            Some(why) => format!("{}: {}", self.message, why.trim()),
-            None => self.message.clone(),
-        }
+        let why = match &self.data {
+            Value::Null => String::new(),
+            Value::String(text) => text.trim().to_owned(),
+            data => data.to_string(),
+        };
+        if why.is_empty() { self.message.clone() } else { format!("{}: {why}", self.message) }
     }
 }
 
@@ -234,8 +235,7 @@ mod tests {
         };
         check(Value::Null, "Internal error");
         check(json!("no provider\n"), "Internal error: no provider");
-        check(json!({"details": "no provider"}), "Internal error: no provider");
-        check(json!({"message": "Internal error"}), "Internal error");
-        check(json!([" "]), "Internal error");
+        check(json!({"details": "no provider"}), r#"Internal error: {"details":"no provider"}"#);
+        check(json!(" "), "Internal error");
     }
 }
