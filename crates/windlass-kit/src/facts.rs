@@ -76,8 +76,6 @@ pub(crate) struct Facts {
     pub(crate) lacks: Lacks,
     /// Its program is a script of a Python, which is started in its place.
     pub(crate) python: bool,
-    /// Settings that it is asked with, as lines of TOML.
-    pub(crate) settings: &'static str,
     /// Time it may take to be ready to work.
     pub(crate) start: Duration,
     pub(crate) crash: Crash,
@@ -98,7 +96,6 @@ const NATIVE: Facts = Facts {
     tells_calls: true,
     lacks: &[(&[Need::Program], "the engine itself is the agent")],
     python: false,
-    settings: "",
     start: Duration::ZERO,
     crash: Crash::ByCommand,
     bare: Bare::No,
@@ -176,8 +173,6 @@ pub(crate) const FACTS: &[Facts] = &[
             (&[Need::Memory], "Aider begins anew with each prompt"),
         ],
         python: true,
-        // The scripted model is none that Aider knows; for such it takes whole files, which a script does not have.
-        settings: "edit_format = \"diff\"\n",
         start: Duration::from_secs(30),
         crash: Crash::Named("aider"),
         ..AGENT
