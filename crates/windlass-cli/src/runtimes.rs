@@ -402,7 +402,7 @@ pub(crate) fn find_program(known: &Known, named: Option<&str>, settings: &Settin
     let own = own.map(|program| program.display().to_string());
     let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
         Failure::usage("acp: names no command")
-            .hint("name the agent's program and its words, as in `--runtime \"acp:goose acp\"`")
+            .hint("name the agent's program and its words, as in `--runtime \"acp:my-agent --acp\"`")
     })?;
     installed.search().find(wanted).map_err(|why| {
         let failure = Failure::usage(why);

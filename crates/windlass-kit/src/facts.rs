@@ -80,8 +80,6 @@ pub(crate) struct Facts {
     pub(crate) removes_by_command: bool,
     /// Its program is a script of a Python, which is started in its place.
     pub(crate) python: bool,
-    /// Settings that it is asked with, as lines of TOML.
-    pub(crate) settings: &'static str,
     /// Time it may take to be ready to work.
     pub(crate) start: Duration,
     pub(crate) crash: Crash,
@@ -106,7 +104,6 @@ const NATIVE: Facts = Facts {
     ],
     removes_by_command: false,
     python: false,
-    settings: "",
     start: Duration::ZERO,
     crash: Crash::ByCommand,
     bare: Bare::No,
@@ -209,8 +206,6 @@ pub(crate) const FACTS: &[Facts] = &[
             (&[Need::Memory], "Aider begins anew with each prompt"),
         ],
         python: true,
-        // The scripted model is none that Aider knows; for such it takes whole files, which a script does not have.
-        settings: "edit_format = \"diff\"\n",
         start: Duration::from_secs(30),
         crash: Crash::Named("aider"),
         ..AGENT

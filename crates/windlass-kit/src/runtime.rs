@@ -60,7 +60,7 @@ impl Runtime {
         let hostile = short == "hostile";
         let settings = match name.as_str() {
             CLI_FIXTURE => format!("command = {}\n{CLI_FIELDS}", json!(own)),
-            _ => facts.settings.to_owned(),
+            _ => String::new(),
         };
         let model = model.or(facts.model).map(str::to_owned);
         Ok(Self { name, model, facts, settings, short, hostile })
@@ -72,7 +72,7 @@ impl Runtime {
             name: facts.name.to_owned(),
             model: facts.model.map(str::to_owned),
             facts: *facts,
-            settings: facts.settings.to_owned(),
+            settings: String::new(),
             short: facts.name.to_owned(),
             hostile: false,
         };

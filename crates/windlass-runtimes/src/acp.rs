@@ -317,12 +317,7 @@ fn ended(answer: &Value, text: &str) -> End {
 
 /// Why a turn failed, as the agent says: its model, where its words leave no doubt, or the agent itself.
 fn failed(name: &str, err: RpcError) -> End {
-    let data = match &err.data {
-        Value::Null => String::new(),
-        Value::String(text) => format!(": {text}"),
-        data => format!(": {data}"),
-    };
-    let said = clip(&clean(&format!("{}{data}", err.message)), 2_000).into_owned();
+    let said = clip(&clean(&err.in_words()), 2_000).into_owned();
     let message = format!("{name} reports: {said}");
     let said = said.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));

@@ -23,6 +23,7 @@ pub mod peer;
 pub mod sidecar;
 
 mod conversation;
+mod dollars;
 mod filling;
 mod given;
 mod no_tools;

@@ -42,6 +42,16 @@ impl RpcError {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: Value::Null }
     }
+
+    /// What it says, and why where that stands beside it: many programs say no more than that something went wrong.
+    pub(crate) fn in_words(&self) -> String {
+        let why = match &self.data {
+            Value::Null => String::new(),
+            Value::String(text) => text.trim().to_owned(),
+            data => data.to_string(),
+        };
+        if why.is_empty() { self.message.clone() } else { format!("{}: {why}", self.message) }
+    }
 }
 
 /// One message of the program.
@@ -216,5 +226,16 @@ mod tests {
         check(json!({"id": [1], "method": "m"}), "odd");
         check(json!({"id": "x".repeat(MAX_ID + 1), "method": "m"}), "odd");
         check(json!([]), "odd");
+    }
+
+    #[test]
+    fn an_error_says_why_where_that_stands_beside_it() {
+        let check = |data: Value, says: &str| {
+            assert_eq!(RpcError { code: -1, message: "Internal error".into(), data }.in_words(), says);
+        };
+        check(Value::Null, "Internal error");
+        check(json!("no provider\n"), "Internal error: no provider");
+        check(json!({"details": "no provider"}), r#"Internal error: {"details":"no provider"}"#);
+        check(json!(" "), "Internal error");
     }
 }

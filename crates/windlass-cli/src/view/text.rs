@@ -109,14 +109,7 @@ impl TextView {
             }
             EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
             EventKind::FileChanged { change, .. } => self.file_changed(change),
-            EventKind::Denied { call, reason, .. } => {
-                // It never began, so that nobody has said what it was.
-                if let Some(shown) = self.wanted.remove(call) {
-                    self.note(Style::Place, &format!("› {shown}"));
-                }
-                self.denied.insert(call.clone());
-                self.note(Style::Warning, &format!("  not run: {}", message(reason)));
-            }
+            EventKind::Denied { call, reason, .. } => self.call_denied(call, reason),
             EventKind::Waited { reason, ms, attempt, .. } => {
                 let reason = message(reason);
                 let text = format!("{reason}; try {attempt} in {}", seconds(Duration::from_millis(*ms)));
@@ -233,6 +226,15 @@ impl TextView {
         self.progress.doing.clone_from(&shown);
         self.wanted.remove(&call.id);
         self.calls.insert(call.id.clone(), shown);
+    }
+
+    fn call_denied(&mut self, call: &CallId, reason: &str) {
+        // It never began, so that nobody has said what it was.
+        if let Some(shown) = self.wanted.remove(call) {
+            self.note(Style::Place, &format!("› {shown}"));
+        }
+        self.denied.insert(call.clone());
+        self.note(Style::Warning, &format!("  not run: {}", message(reason)));
     }
 
     fn call_finished(&mut self, result: &ToolResult, ms: u64) {

@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::codes::wait_until;
 use crate::place::{HELLO, Output, Place};
 
 /// A program beside the workspace.
@@ -212,11 +212,11 @@ fn an_interrupt_ends_a_probe_and_what_it_started() {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(said.next().unwrap().unwrap().contains("probing"));
-    wait_for(|| sleeps(&seconds));
+    wait_until(|| sleeps(&seconds));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    wait_for(|| !sleeps(&seconds));
+    wait_until(|| !sleeps(&seconds));
 }
 
 /// Whether somebody on this machine sleeps for so many seconds.
@@ -226,15 +226,6 @@ fn sleeps(seconds: &str) -> bool {
     entries
         .map(|entry| entry.path().join("cmdline"))
         .any(|file| std::fs::read(file).unwrap_or_default() == words.as_bytes())
-}
-
-#[track_caller]
-fn wait_for(ready: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !ready() {
-        assert!(began.elapsed() < Duration::from_secs(30), "it did not come to be");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[track_caller]

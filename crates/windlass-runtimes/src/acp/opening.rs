@@ -168,7 +168,7 @@ async fn step<T: DeserializeOwned>(
             return broken(format!(
                 "{} refused `{method}`: {} ({})",
                 acp.name,
-                clip(&clean(&err.message), 500),
+                clip(&clean(&err.in_words()), 500),
                 err.code
             ));
         }
@@ -273,7 +273,7 @@ async fn session(
         let why = match waited {
             Some(Waited::Answer(session)) => return Ok(session),
             Some(Waited::Gone(end)) => return Err(Failed::End(end)),
-            Some(Waited::Error(err)) => format!("it says: {}", clip(&clean(&err.message), 300)),
+            Some(Waited::Error(err)) => format!("it says: {}", clip(&clean(&err.in_words()), 300)),
             None => "it cannot go on with an earlier one".to_owned(),
         };
         talk.live.session.clear();
@@ -288,12 +288,12 @@ async fn session(
             return broken(format!(
                 "{} wants to be signed in ({}): set `auth_method`; {}",
                 acp.name,
-                clip(&clean(&err.message), 300),
+                clip(&clean(&err.in_words()), 300),
                 ways(&hello.auth_methods)
             ));
         }
         Waited::Error(err) => {
-            return broken(format!("{} refused `session/new`: {}", acp.name, clip(&clean(&err.message), 500)));
+            return broken(format!("{} refused `session/new`: {}", acp.name, clip(&clean(&err.in_words()), 500)));
         }
     };
     match session["sessionId"].as_str() {

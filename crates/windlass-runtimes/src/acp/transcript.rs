@@ -15,6 +15,7 @@ use super::call::{Told, words_of};
 use super::desk::Desk;
 use super::words::{clean, clip};
 use crate::agent::Visit;
+use crate::dollars::micros;
 
 /// Bytes of one message; a longer one goes on as the next.
 const MAX_MESSAGE: usize = 256 << 10;
@@ -295,11 +296,4 @@ impl Transcript {
 /// The agent's name of a call, not longer than names are.
 fn key(id: &str) -> String {
     clip(id, 128).into_owned()
-}
-
-/// Dollars as whole millionths.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn micros(amount: f64) -> Option<u64> {
-    let micros = (amount * 1e6).round();
-    (micros.is_finite() && (0.0..=1e15).contains(&micros)).then_some(micros as u64)
 }

@@ -6,6 +6,7 @@ use windlass_core::budget::Usage;
 use windlass_core::provider::ProviderError;
 
 use crate::agent::{Answer, End, Reported};
+use crate::dollars::micros;
 use crate::status::kind;
 
 /// Reads the line. `cancelled` says that we told it to end.
@@ -48,9 +49,7 @@ pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
             });
             cost += one.get("costUSD").and_then(Value::as_f64).unwrap_or_default();
         }
-        if !models.is_empty() && cost.is_finite() && cost >= 0.0 {
-            sum.cost_micros = Some((cost * 1e6).round() as u64);
-        }
+        sum.cost_micros = micros(cost).filter(|_| !models.is_empty());
         return Some(sum);
     }
     let usage = line.get("usage")?;

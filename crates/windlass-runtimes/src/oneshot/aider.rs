@@ -13,6 +13,7 @@ use windlass_core::budget::Usage;
 use super::program::{Output, Program};
 use crate::agent::{Reported, Visit};
 use crate::dialect::Dialect;
+use crate::dollars::micros;
 use crate::given::{check_args, check_env};
 
 /// What starts it, and where that is put in its home.
@@ -285,9 +286,8 @@ fn read_notes(chat: &str, log: &str) -> Notes {
         let sum = sum.get_or_insert_with(Reported::default);
         let (input, output) = (number("prompt_tokens"), number("completion_tokens"));
         sum.usage.add(Usage { input, output, ..Usage::default() });
-        if let Some(cost) = told["cost"].as_f64().filter(|cost| cost.is_finite() && *cost > 0.0) {
-            let micros = (cost * 1e6).round() as u64;
-            sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(micros));
+        if let Some(cost) = told["cost"].as_f64().and_then(micros).filter(|cost| *cost > 0) {
+            sum.cost_micros = Some(sum.cost_micros.unwrap_or_default().saturating_add(cost));
         }
     }
     let failed = sum.is_none().then(|| {

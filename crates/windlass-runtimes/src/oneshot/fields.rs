@@ -10,6 +10,7 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 
 use crate::agent::Reported;
+use crate::dollars::micros;
 
 /// The longest name of a tool, a call or a session.
 const MAX_NAME: usize = 200;
@@ -140,8 +141,7 @@ impl Fields {
         let output = sum(&self.output_tokens);
         let dollars: Option<f64> =
             found(&self.cost_usd, line).into_iter().filter_map(Value::as_f64).reduce(|a, b| a + b);
-        let cost_micros =
-            dollars.filter(|cost| cost.is_finite() && *cost >= 0.0).map(|cost| (cost * 1e6).round() as u64);
+        let cost_micros = dollars.and_then(micros);
         if input.or(total).or(cached).or(output).is_none() && cost_micros.is_none() {
             return None;
         }

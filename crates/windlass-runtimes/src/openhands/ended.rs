@@ -5,6 +5,7 @@ use windlass_core::budget::Usage;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 
 use crate::agent::{End, Reported};
+use crate::dollars::micros;
 
 /// What became of a conversation that does not run any more; `None` while it does, or waits for an answer of ours.
 /// `error` is the last one that was told.
@@ -61,7 +62,7 @@ impl Meter {
         for metrics in all.values() {
             usage.add(tokens(metrics.get("accumulated_token_usage").unwrap_or(&Value::Null)));
             let cost = metrics.get("accumulated_cost").and_then(Value::as_f64).unwrap_or_default();
-            cost_micros = cost_micros.saturating_add(micros(cost));
+            cost_micros = cost_micros.saturating_add(micros(cost).unwrap_or_default());
             model = model.or_else(|| metrics.get("model_name").and_then(Value::as_str).map(bare));
         }
         let more = Reported {
@@ -82,12 +83,6 @@ impl Meter {
 /// A model's name without its vendor.
 fn bare(name: &str) -> String {
     name.split_once('/').map_or(name, |(_, bare)| bare).to_owned()
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn micros(usd: f64) -> u64 {
-    // Out of range it stops at the ends, and no number is none.
-    (usd * 1e6).round() as u64
 }
 
 fn tokens(from: &Value) -> Usage {

@@ -8,6 +8,9 @@ use super::options::SidecarOptions;
 use crate::agent::{Answer, End};
 use crate::status::kind;
 
+/// How much is shown of why a turn failed.
+const SHOWN: usize = 2_000;
+
 /// The answer in a `done` line. `last` are the last words that were said, for a turn that ends without its own.
 pub(super) fn answer(done: &Value, last: String, options: &SidecarOptions, cancelled: bool) -> Answer {
     let end = end(done, options, cancelled);
@@ -39,7 +42,8 @@ fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
 
 fn failed(error: &Value) -> End {
     let text = |key: &str| error.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let message = text("message").unwrap_or("it does not say why").to_owned();
+    let message = text("message").unwrap_or("it does not say why");
+    let message = message[..message.floor_char_boundary(SHOWN)].to_owned();
     if error.get("model") == Some(&Value::Bool(true)) {
         let status = error.get("status").and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok());
         return End::Provider(ProviderError { kind: kind(status), message, status });
