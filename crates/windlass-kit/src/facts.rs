@@ -121,22 +121,16 @@ const OWN_SERVERS: &str = "a one-shot program is given no MCP servers; it may ha
 /// An agent of an SDK has the tools that it is built with.
 const NO_SERVERS: Lacks = &[(&[Need::Mcp], "an SDK's agent gets its tools from us alone, and no MCP servers")];
 
-/// Any agent of the settings that speaks ACP. Not every one lets its model be chosen.
+/// Any agent that speaks ACP, by its command or of the settings. Not every one lets its model be chosen.
 pub(crate) const ANY_ACP: Facts = Facts { name: "acp", model: None, bare: Bare::Acp, ..AGENT };
 
-/// The same by its command alone.
-pub(crate) const BY_COMMAND: Facts = Facts {
-    lacks: &[(&[Need::Mcp], "an agent that is named by its command has no settings, and MCP servers are one")],
-    ..ANY_ACP
-};
+/// The kit's own.
+pub(crate) const FIXTURE: Facts =
+    Facts { lacks: &[(&[Need::Mcp], "the kit's own agent uses no MCP servers")], ..ANY_ACP };
 
 /// Any program of the settings that does one prompt, tells of its calls and goes on with a conversation.
-pub(crate) const CLI_THAT_TELLS: Facts = Facts {
-    name: "cli",
-    model: None,
-    lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Mcp], OWN_SERVERS)],
-    ..AGENT
-};
+pub(crate) const CLI_THAT_TELLS: Facts =
+    Facts { name: "cli", model: None, lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Mcp], OWN_SERVERS)], ..AGENT };
 
 /// One that only prints its answer.
 pub(crate) const ANY_CLI: Facts = Facts {
@@ -183,7 +177,12 @@ pub(crate) const FACTS: &[Facts] = &[
         lacks: &[(&[Need::Mcp], "Gemini CLI connects to no server in a folder that it does not trust")],
         ..AGENT
     },
-    Facts { name: "qwen-code", model: OPENAI_CHAT, ..AGENT },
+    Facts {
+        name: "qwen-code",
+        model: OPENAI_CHAT,
+        lacks: &[(&[Need::Mcp], "Qwen Code connects to no server in a folder that it does not trust")],
+        ..AGENT
+    },
     Facts { name: "goose", ..AGENT },
     Facts { name: "claude-agent-acp", ..AGENT },
     Facts { name: "codex-acp", model: OPENAI, removes_by_command: true, ..AGENT },

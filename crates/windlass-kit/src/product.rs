@@ -228,7 +228,9 @@ fn table(runtime: &Runtime, program: Option<&str>, options: &str) -> String {
     let lines = runtime.settings.lines().filter(kept).map(str::to_owned);
     let command = program.map(|program| format!("command = {}", json!(program)));
     let lines: Vec<String> = lines.chain(command).chain(options.lines().map(str::to_owned)).collect();
-    format!("[runtimes.{}]\n{}\n", runtime.name, lines.join("\n"))
+    // Those that are named by their command share a table.
+    let name = if runtime.is_by_command() { "acp" } else { runtime.name.as_str() };
+    format!("[runtimes.{name}]\n{}\n", lines.join("\n"))
 }
 
 fn last_lines(child: &Child) -> String {
@@ -274,6 +276,9 @@ mod tests {
         assert_eq!(table(&runtime, None, ""), text);
         assert_eq!(table(&runtime, Some("b"), ""), text.replace("\"a\"", "\"b\""));
         assert_eq!(table(&runtime, None, "c = 1\n"), format!("{text}c = 1\n"));
+        let named = Runtime::new("acp:mine", None, Path::new("/own")).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(table(&named, None, "c = 1\n"), "[runtimes.acp]\nc = 1\n");
+        assert_eq!(table(&named, Some("b"), ""), "");
     }
 
     #[test]

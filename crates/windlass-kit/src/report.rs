@@ -256,8 +256,8 @@ mod tests {
             &[("native", &["shell", "resume", "fork"])],
         );
         let file = report.into_file("# Runtimes\n\n");
-        check(&file, "| `native` | 1.0 |  |  |  |  |  |  | ✓ |  | FAIL |  |  |");
-        check(&file, "| `patch` |  |  |  |  |  |  |  | — 1 |  | — 2 |  |  |");
+        check(&file, "| `native` | 1.0 |  |  |  |  |  |  | ✓ |  | FAIL |  |  |  |");
+        check(&file, "| `patch` |  |  |  |  |  |  |  | — 1 |  | — 2 |  |  |  |");
         check(&file, "2. no memory");
         check(&file, "| claims of | resume | fork |");
         check(&file, "| `native` | FAIL | claimed |");
@@ -281,8 +281,8 @@ mod tests {
         let before = run(&[("native", Cell::Pass, Cell::Pass), ("codex", no("no tools"), Cell::Pass)], &[]);
         let file = before.into_file("");
         let newer = run(&[("codex", Cell::Pass, no("no memory"))], &[("codex", &["shell"])]).into_file(&file);
-        check(&newer, "| `native` |  |  |  |  |  |  |  | ✓ |  | ✓ |  |  |");
-        check(&newer, "| `codex` | 1.0 |  |  |  |  |  |  | ✓ |  | — 1 |  |  |");
+        check(&newer, "| `native` |  |  |  |  |  |  |  | ✓ |  | ✓ |  |  |  |");
+        check(&newer, "| `codex` | 1.0 |  |  |  |  |  |  | ✓ |  | — 1 |  |  |  |");
         check(&newer, "1. no memory");
         assert!(!newer.contains("no tools"), "{newer}");
     }

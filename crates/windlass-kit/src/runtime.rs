@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::facts::{ANY_ACP, ANY_CLI, BY_COMMAND, CLI_THAT_TELLS, FACTS, Facts, Need, Works};
+use crate::facts::{ANY_ACP, ANY_CLI, CLI_THAT_TELLS, FACTS, FIXTURE, Facts, Need, Works};
 
 /// The kit's own one-shot program, as it is named in the settings, and where things stand in its lines.
 const CLI_FIXTURE: &str = "kit-fixture";
@@ -41,12 +41,12 @@ impl Runtime {
         let fixture = format!("acp:{} honest", own.display());
         let known = FACTS.iter().find(|facts| facts.name == name);
         let (name, facts, short) = match name {
-            "fixture" | "acp:fixture" => (fixture, BY_COMMAND, "acp:fixture".to_owned()),
-            "hostile" => (fixture, BY_COMMAND, name.to_owned()),
+            "fixture" | "acp:fixture" => (fixture, FIXTURE, "acp:fixture".to_owned()),
+            "hostile" => (fixture, FIXTURE, name.to_owned()),
             "cli:fixture" => (CLI_FIXTURE.to_owned(), CLI_THAT_TELLS, name.to_owned()),
             _ => match (known, name.strip_prefix("acp:")) {
                 (Some(facts), _) => (name.to_owned(), *facts, name.to_owned()),
-                (None, Some(command)) => (name.to_owned(), BY_COMMAND, format!("acp:{}", program_of(command))),
+                (None, Some(command)) => (name.to_owned(), ANY_ACP, format!("acp:{}", program_of(command))),
                 (None, None) => {
                     let names: Vec<&str> = FACTS.iter().map(|facts| facts.name).collect();
                     return Err(format!(
@@ -187,10 +187,8 @@ mod tests {
     fn a_limit_has_its_reason() {
         let aider = Runtime::new("aider", None, Path::new("/kit/own")).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(aider.lacks(Need::Approval), Some("Aider runs no tools, so there is no call to deny"));
-        let named = Runtime::new("acp:mine", None, Path::new("/kit/own"));
-        assert!(named.is_ok_and(|named| !named.has(Need::Mcp)));
-        let table = "[runtimes.mine]\nkind = \"acp\"\n";
-        assert!(Runtime::of_settings("mine", None, table).is_some_and(|mine| mine.has(Need::Mcp)));
+        let takes_servers = |name| Runtime::new(name, None, Path::new("/kit/own")).is_ok_and(|it| it.has(Need::Mcp));
+        assert!(takes_servers("acp:mine") && !takes_servers("fixture") && !takes_servers("gemini-cli"));
         assert!(aider.has(Need::Changes) && !aider.has_tools());
     }
 }

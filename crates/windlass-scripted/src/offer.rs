@@ -324,6 +324,7 @@ mod tests {
         let step = |name: &str| Move::Call { tool: name.into(), args: json!({}) };
         check(vec![tool("mcp__host__look", "")], step("look"), &["mcp__host__look {}"]);
         check(vec![tool("mcp_host_look", "")], step("look"), &["mcp_host_look {}"]);
+        check(vec![tool("host.look", "")], step("look"), &["host.look {}"]);
         check(vec![tool("outlook", "")], step("look"), &["look {}"]);
         check(vec![], step("no_such_tool"), &["no_such_tool {}"]);
         check(vec![], Move::Shell("ls".into()), &["I have no tool for that."]);
@@ -349,6 +350,23 @@ mod tests {
         let whole = format!("ToolSearch{found}");
         let (later, _) = played(&script, &Asked { tools: offered(), named: named.clone(), whole, ..Asked::default() });
         assert_eq!(later.len(), 2);
+    }
+
+    #[test]
+    fn a_search_that_says_no_names_is_asked_by_words() {
+        let step = Move::Call { tool: "look_up".into(), args: json!({}) };
+        let script = Script { moves: vec![step], ..Script::default() };
+        let all = |tools: Vec<Tool>, whole: &str| {
+            let (all, _) = played(&script, &Asked { tools, whole: whole.to_owned(), ..Asked::default() });
+            all.iter().map(shown).collect::<Vec<_>>()
+        };
+        let search = || tool(UNLISTED, "!query");
+        let searched = r#"type/tool_search {"query":"look_up: look up"}"#;
+        assert_eq!(all(vec![search()], ""), [searched, "look_up {}"]);
+        let found = || vec![search(), tool("mcp__host/look_up", "")];
+        assert_eq!(all(found(), searched), [searched, "mcp__host/look_up {}"]);
+        // It was there from the beginning.
+        assert_eq!(all(found(), ""), ["mcp__host/look_up {}"]);
     }
 
     #[test]

@@ -205,9 +205,9 @@ mod tests {
         crate::wire::agents::adapter(&plan, &clock).map(drop).map_err(|failure| failure.message())
     }
 
-    /// One agent connects to no server in a folder that it does not trust, and says so.
+    /// Two agents connect to no server in a folder that they do not trust, and say so.
     fn takes_it(name: &str, field: &str) -> bool {
-        (name, field) != ("gemini-cli", "mcp_servers")
+        !(["gemini-cli", "qwen-code"].contains(&name) && field == "mcp_servers")
     }
 
     #[test]

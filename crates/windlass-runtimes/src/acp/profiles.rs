@@ -239,6 +239,7 @@ pub const PROFILES: &[Profile] = &[
         home_files: &[(".windlass/qwen.json", QWEN)],
         mode: Some("default"),
         fs: false,
+        mcp: false,
         asks: true,
         steered_by: &[
             ".qwen/settings.json",

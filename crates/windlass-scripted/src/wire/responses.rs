@@ -131,7 +131,8 @@ fn item(answer: &Answer<'_>, status: &str) -> Value {
             "input": text, "status": status,
         }),
         Item::Call { name, input: Input::Json(args) } => {
-            let (space, name) = name.split_once(IN_SPACE).map_or((None, name.as_str()), |(space, name)| (Some(space), name));
+            let (space, name) =
+                name.split_once(IN_SPACE).map_or((None, name.as_str()), |(space, name)| (Some(space), name));
             let mut called = json!({
                 "type": "function_call", "id": format!("fc_kit_{number:04}"), "call_id": call, "name": name,
                 "arguments": args.to_string(), "status": status,
@@ -161,4 +162,45 @@ fn usage(answer: &Answer<'_>) -> Value {
         "output_tokens": usage.output, "output_tokens_details": { "reasoning_tokens": 0 },
         "total_tokens": input + usage.output,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Usage;
+
+    #[test]
+    fn tools_that_a_search_found_are_offered_in_their_space() {
+        let function = json!({ "type": "function", "name": "look", "parameters": {} });
+        let found = json!({ "type": "namespace", "name": "mcp__host", "tools": [function] });
+        let asked = read(&json!({
+            "tools": [{ "type": "function", "name": "exec" }, { "type": "tool_search" }, { "type": "web_search" }],
+            "input": [{ "type": "tool_search_call" }, { "type": "tool_search_output", "tools": [found] }],
+        }));
+        let names: Vec<&str> = asked.tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!((names, asked.calls), (vec!["exec", UNLISTED, "mcp__host/look"], 1));
+    }
+
+    #[track_caller]
+    fn check(name: &str, expect: &[(&str, Value)]) {
+        let call = Item::Call { name: name.to_owned(), input: Input::Json(json!({ "query": "q" })) };
+        let answer = Answer { model: "m", item: &call, usage: Usage::default(), number: 1 };
+        let said = whole(&answer)["output"][0].clone();
+        for (field, value) in expect {
+            assert_eq!(said[field], *value, "{field} of {said}");
+        }
+        let kinds: Vec<&str> = stream(&answer).iter().filter_map(|frame| frame.event).collect();
+        let pieces = kinds.contains(&"response.function_call_arguments.done");
+        assert_eq!(pieces, said["type"] == "function_call", "{kinds:?}");
+    }
+
+    #[test]
+    fn a_call_says_its_space_and_a_search_is_no_function() {
+        let args = json!(r#"{"query":"q"}"#);
+        check("look", &[("type", json!("function_call")), ("namespace", Value::Null), ("arguments", args)]);
+        check("mcp__host/look", &[("name", json!("look")), ("namespace", json!("mcp__host"))]);
+        let search = [("type", json!("tool_search_call")), ("execution", json!("client")), ("name", Value::Null)];
+        check(UNLISTED, &search);
+        check(UNLISTED, &[("arguments", json!({ "query": "q" }))]);
+    }
 }
