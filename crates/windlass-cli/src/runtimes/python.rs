@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// How long a program may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(10);
-const MAX_SAID: u64 = 4_096;
+const MAX_SAID: usize = 4_096;
 /// Candidates that are asked; more are not on a machine in earnest.
 const MAX_ASKED: usize = 40;
 const ASK: &str = "import sys, venv, ensurepip; print(sys.version_info.major, sys.version_info.minor)";
@@ -110,11 +110,12 @@ pub(crate) fn said(program: &Path, args: &[&str]) -> Option<String> {
         }
     };
     // What it started may still hold the pipe of one that had to be ended.
-    let stdout = stdout.filter(|_| ended)?;
-    let mut text = String::new();
-    // It has ended, so that what it said is in the pipe.
-    stdout.take(MAX_SAID).read_to_string(&mut text).ok()?;
-    Some(text)
+    let mut stdout = stdout.filter(|_| ended)?;
+    // It has ended, so that what it said is in the pipe; whoever else holds that is not waited for.
+    rustix::io::ioctl_fionbio(&stdout, true).ok()?;
+    let mut said = vec![0; MAX_SAID];
+    let length = stdout.read(&mut said).ok()?;
+    Some(String::from_utf8_lossy(&said[..length]).into_owned())
 }
 
 fn minor(said: &str) -> Option<u32> {
@@ -133,6 +134,15 @@ mod tests {
         for (said, expect) in [("3 12\n", Some(12)), ("2 7\n", None), ("", None), ("3 x", None), ("3 12 1", None)] {
             assert_eq!(minor(said), expect, "{said}");
         }
+    }
+
+    #[test]
+    fn what_a_program_leaves_behind_is_not_waited_for() {
+        let shell = Path::new("/bin/sh");
+        assert_eq!(said(shell, &["-c", "echo 3 12"]).as_deref(), Some("3 12\n"));
+        assert_eq!(said(shell, &["-c", "echo 3 12; exec sleep 20 &"]).as_deref(), Some("3 12\n"));
+        assert_eq!(said(shell, &["-c", "sleep 20 & exit 0"]), None);
+        assert_eq!(said(shell, &["-c", "echo 3 12; exit 1"]), None);
     }
 
     #[test]
