@@ -104,6 +104,8 @@ struct State {
     /// The last thing of note was a call that was refused.
     refused: bool,
     open: HashMap<CallId, ToolCall>,
+    /// How often each name of a call was used in the session, once somebody has to know.
+    used: Option<HashMap<String, u32>>,
     /// Files as they were before calls that write them.
     before: HashMap<CallId, Vec<Before>>,
     reported: Option<Reported>,
@@ -195,6 +197,22 @@ impl<'a> Visit<'a> {
         }
         self.job.outlet.emit(EventKind::Said { message }).await?;
         Ok(())
+    }
+
+    /// The name of a call in the log, where its own may have been used in the session before: there are programs and
+    /// servers that count from one in every answer.
+    pub fn call_id(&self, theirs: &str) -> CallId {
+        let mut state = self.state();
+        let used = state.used.get_or_insert_with(|| {
+            let mut used: HashMap<String, u32> = HashMap::new();
+            for entry in self.job.outlet.history().iter() {
+                entry.calls().for_each(|call| *used.entry(own_name(&call.id.0).to_owned()).or_default() += 1);
+            }
+            used
+        });
+        let times = used.entry(own_name(theirs).to_owned()).or_default();
+        *times += 1;
+        CallId(if *times > 1 { format!("{theirs}~{times}") } else { theirs.to_owned() })
     }
 
     /// A piece of an answer, for whoever watches.
@@ -334,6 +352,12 @@ fn is_session(id: &str) -> bool {
     !id.is_empty() && id.len() <= MAX_SESSION && !id.starts_with('-') && id.chars().all(plain)
 }
 
+/// A call's own name, without the number that it got here.
+fn own_name(id: &str) -> &str {
+    let numbered = |(_, number): &(&str, &str)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    id.rsplit_once('~').filter(numbered).map_or(id, |(name, _)| name)
+}
+
 fn worst(call: &ForeignCall) -> Effect {
     // What ours it is like is judged by the toolbox; here it only matters whether it was work.
     let looks = |tool: &str| matches!(tool, "read_file" | "list_directory" | "find_files" | "grep" | "git_status");
@@ -362,6 +386,15 @@ mod tests {
         let long = "x".repeat(MAX_SESSION + 1);
         for id in ["", "--dangerously-skip-permissions", "-c", "a b", "a\nb", "\u{1b}[31m", &long] {
             assert!(!is_session(id), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_call_has_its_own_name_and_perhaps_a_number() {
+        for (id, name) in
+            [("call-1", "call-1"), ("call-1~2", "call-1"), ("a~b", "a~b"), ("a~", "a~"), ("a~2~13", "a~2")]
+        {
+            assert_eq!(own_name(id), name);
         }
     }
 

@@ -48,8 +48,8 @@ pub(super) struct Turn<'v> {
     last: String,
     said: Said,
     calls: u64,
-    /// The tools of calls whose result is still to come.
-    open: HashMap<CallId, String>,
+    /// Calls whose result is still to come, by the program's own names for them.
+    open: HashMap<String, (CallId, String)>,
     not_json: u64,
     /// What the program says went wrong, until it says something else.
     error: Option<String>,
@@ -170,16 +170,18 @@ impl<'v> Turn<'v> {
         let mut calls = Vec::new();
         for (name, id, args) in facts.calls {
             self.calls += 1;
-            let id = CallId(id.unwrap_or_else(|| format!("call-{}", self.calls)));
+            // Results name a call as the program does.
+            let theirs = id.unwrap_or_else(|| format!("call-{}", self.calls));
+            let id = self.visit.call_id(&theirs);
             let call = ToolCall { id, name, args, malformed: None };
             parts.push(Part::Call(call.clone()));
-            calls.push(call);
+            calls.push((theirs, call));
         }
         if !calls.is_empty() {
             self.flush().await?;
         }
         self.say(parts).await?;
-        for call in calls {
+        for (theirs, call) in calls {
             // Nobody was asked, and what the tool does is not known.
             self.visit.observed(call.clone(), Effect::Execute).await?;
             if fields.result.is_none() {
@@ -187,12 +189,11 @@ impl<'v> Turn<'v> {
                     ToolResult { text: UNTOLD.into(), id: call.id, name: call.name, error: None, artifact: None };
                 self.visit.reported_result(result).await?;
             } else if self.open.len() < MAX_OPEN {
-                self.open.insert(call.id, call.name);
+                self.open.insert(theirs, (call.id, call.name));
             }
         }
-        for (id, text) in facts.results {
-            let id = CallId(id);
-            let Some(name) = self.open.remove(&id) else { continue };
+        for (theirs, text) in facts.results {
+            let Some((id, name)) = self.open.remove(&theirs) else { continue };
             self.visit.reported_result(ToolResult { id, name, text, error: None, artifact: None }).await?;
         }
         if let Some(more) = &facts.spent {

@@ -2,7 +2,7 @@
 //! end it is told so and gets its grace. Reads run beside each other, everything else one after the other, as for the
 //! built-in agent.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use windlass_core::BoxFuture;
 use windlass_core::enclosure::Inmate;
 use windlass_core::event::{DeltaOf, EventKind};
-use windlass_core::id::CallId;
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::outcome::RefusalCategory;
 use windlass_core::runtime::RuntimeError;
@@ -67,8 +66,6 @@ pub(super) struct Turn<'v> {
     alone: bool,
     /// The sidecar's names of calls that have no result.
     open: HashSet<String>,
-    /// Names that were used, with how often: servers there are that count from one in every answer.
-    used: HashMap<String, u32>,
     calls: usize,
     /// What was thought before the next words or calls.
     thought: Vec<Part>,
@@ -91,7 +88,6 @@ impl<'v> Turn<'v> {
             busy: FuturesUnordered::new(),
             alone: false,
             open: HashSet::new(),
-            used: HashMap::new(),
             calls: 0,
             thought: Vec::new(),
             text: String::new(),
@@ -242,13 +238,10 @@ impl<'v> Turn<'v> {
             self.settle(&theirs, why, true);
             return Ok(());
         }
-        let used = self.used.entry(theirs.clone()).or_default();
-        *used += 1;
-        let id = if *used > 1 { format!("{theirs}~{used}") } else { theirs.clone() };
         let args = line.get("arguments").cloned().unwrap_or_else(|| json!({}));
         let malformed = text("malformed").map(str::to_owned);
         let name = text("name").unwrap_or_default().to_owned();
-        let call = ToolCall { id: CallId::from(id.as_str()), name, args, malformed };
+        let call = ToolCall { id: self.visit.call_id(&theirs), name, args, malformed };
         self.flush(vec![Part::Call(call.clone())]).await?;
         self.open.insert(theirs.clone());
         self.queue.push_back((theirs, call));
