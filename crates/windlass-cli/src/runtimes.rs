@@ -10,6 +10,7 @@ mod own;
 mod probe;
 mod program;
 mod python;
+mod said;
 mod standing;
 mod version;
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::known::Known;
 use super::program::Search;
 use super::python;
+use super::said::said;
 use crate::exit;
 use crate::failure::Failure;
 
@@ -160,7 +161,7 @@ impl Installed<'_> {
         let Some(wanted) = wanted else { return Ok(()) };
         let enough = |search: &Search| {
             let node = search.find("node").ok()?;
-            main_version(&python::said(&node.file, &["--version"])?).filter(|version| *version >= wanted)
+            main_version(&said(&node.file, &["--version"])?).filter(|version| *version >= wanted)
         };
         if enough(&self.search()).is_some() {
             return Ok(());

@@ -103,8 +103,11 @@ const OURS: Known = Known {
     about: "the built-in agent",
 };
 
-/// What is the same for most agents that speak ACP.
-const AN_ACP: Known = Known { kind: Kind::Acp, needs_model: true, login: SOME_LOGIN, hears: &[], ..OURS };
+/// What is the same for most agents that are not ours.
+const FOREIGN: Known = Known { needs_model: true, hears: &[], ..OURS };
+
+/// And for most that speak ACP.
+const AN_ACP: Known = Known { kind: Kind::Acp, login: SOME_LOGIN, ..FOREIGN };
 
 /// All runtimes that have a name.
 pub(crate) const RUNTIMES: &[Known] = &[
@@ -122,7 +125,6 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("claude"),
         speaks: ANTHROPIC,
         vendors: &["anthropic"],
-        hides: &[],
         reads: &["CLAUDE.md"],
         needs_model: false,
         install: Install::Npm {
@@ -134,6 +136,7 @@ pub(crate) const RUNTIMES: &[Known] = &[
         login: CLAUDE_LOGIN,
         hears: &["reasoning_effort", "thinking_tokens"],
         about: "Claude Code, by its control protocol",
+        ..FOREIGN
     },
     Known {
         name: "codex",
@@ -141,13 +144,13 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("codex"),
         speaks: &[Protocol::OpenAiResponses],
         vendors: &["openai"],
-        hides: &[],
         reads: &["AGENTS.md"],
         needs_model: false,
         install: Install::Npm { package: "@openai/codex", version: "0.166.0", program: ".bin/codex", node: Some(22) },
         login: CODEX_LOGIN,
         hears: &["reasoning_effort"],
         about: "Codex, by its app server",
+        ..FOREIGN
     },
     Known {
         name: "opencode",
@@ -157,11 +160,11 @@ pub(crate) const RUNTIMES: &[Known] = &[
         vendors: &["anthropic", "openai"],
         hides: &[".opencode"],
         reads: &["AGENTS.md", "CLAUDE.md"],
-        needs_model: true,
         install: Install::Npm { package: "opencode-ai", version: "1.18.33", program: ".bin/opencode", node: Some(22) },
         login: Some(Login { file: Some(".local/share/opencode/auth.json"), hosts: &[] }),
         hears: &[],
         about: "opencode, by ACP",
+        ..FOREIGN
     },
     Known {
         name: "gemini-cli",
@@ -250,9 +253,6 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("aider"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
-        hides: &[],
-        reads: &[],
-        needs_model: true,
         install: Install::Pip {
             packages: &["aider-chat==0.86.2"],
             version: "0.86.2",
@@ -260,9 +260,9 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (10, 12),
             program: "bin/aider",
         },
-        login: None,
         hears: &["reasoning_effort", "thinking_tokens"],
         about: "Aider, one prompt at a time",
+        ..FOREIGN
     },
     Known {
         name: "openai-agents",
@@ -270,9 +270,6 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("openai-agents"),
         speaks: &[Protocol::OpenAiResponses, Protocol::OpenAiChat],
         vendors: &["openai"],
-        hides: &[],
-        reads: &[],
-        needs_model: true,
         install: Install::Pip {
             packages: &["openai-agents==0.24.0"],
             version: "0.24.0",
@@ -280,9 +277,9 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (11, 13),
             program: "bin/python",
         },
-        login: None,
         hears: &["temperature", "max_output", "reasoning_effort"],
         about: "the OpenAI Agents SDK, in a sidecar with our tools",
+        ..FOREIGN
     },
     Known {
         name: "google-adk",
@@ -290,9 +287,6 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("google-adk"),
         speaks: EVERY_WIRE,
         vendors: &["gemini", "anthropic", "openai"],
-        hides: &[],
-        reads: &[],
-        needs_model: true,
         install: Install::Pip {
             packages: &["google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"],
             version: "2.13.0",
@@ -300,9 +294,9 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (11, 13),
             program: "bin/python",
         },
-        login: None,
         hears: &["temperature", "max_output"],
         about: "Google's Agent Development Kit, in a sidecar with our tools",
+        ..FOREIGN
     },
     Known {
         name: "openhands",
@@ -310,9 +304,6 @@ pub(crate) const RUNTIMES: &[Known] = &[
         program: Some("agent-server"),
         speaks: EVERY_WIRE,
         vendors: &["anthropic", "openai", "gemini"],
-        hides: &[],
-        reads: &[],
-        needs_model: true,
         install: Install::Pip {
             packages: &["openhands-agent-server==1.58.0", "openhands-sdk==1.58.0", "openhands-tools==1.58.0"],
             version: "1.58.0",
@@ -320,26 +311,20 @@ pub(crate) const RUNTIMES: &[Known] = &[
             python: (12, 13),
             program: "bin/agent-server",
         },
-        login: None,
         hears: &["reasoning_effort"],
         about: "OpenHands, by its agent server",
+        ..FOREIGN
     },
 ];
 
 /// Any agent that speaks ACP, by its command.
 pub(crate) const ANY_ACP: Known = Known {
     name: "acp",
-    kind: Kind::Acp,
-    program: None,
     speaks: EVERY_WIRE,
     vendors: &["anthropic", "openai", "gemini"],
-    hides: &[],
-    reads: &[],
     needs_model: false,
-    install: Install::BuiltIn,
-    login: SOME_LOGIN,
-    hears: &[],
     about: "any agent that speaks ACP, as acp:COMMAND",
+    ..AN_ACP
 };
 
 /// Any program that does one prompt and ends, by the settings.
