@@ -12,19 +12,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What can be had here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// The whole sandbox, or why not.
-    pub full: Result<(), String>,
+    /// The sandbox with namespaces, or why not.
+    pub namespaces: Result<(), String>,
+    /// The sandbox with a broker, or why not.
+    pub broker: Result<(), String>,
     /// Landlock and filters alone, or why not.
     pub landlock: Result<(), String>,
     /// The version of Landlock; 0 is none.
     pub landlock_version: u32,
 }
 
-/// Tries both tiers by running a program that does nothing in `folder`.
+/// Tries every tier by running a program that does nothing in `folder`. Private directories are made in `scratch` and
+/// removed again.
 #[must_use]
-pub fn probe(helper: &Helper, folder: &Path) -> Offer {
-    let attempt = |tier: Tier| one_run(helper, folder, tier).map_err(|err| err.to_string());
-    Offer { full: attempt(Tier::Full), landlock: attempt(Tier::Landlock), landlock_version: landlock_version() }
+pub fn probe(helper: &Helper, folder: &Path, scratch: &Path) -> Offer {
+    let attempt = |tier: Tier| one_run(helper, folder, scratch, tier).map_err(|err| err.to_string());
+    Offer {
+        namespaces: attempt(Tier::Namespaces),
+        broker: attempt(Tier::Broker),
+        landlock: attempt(Tier::Landlock),
+        landlock_version: landlock_version(),
+    }
 }
 
 /// The version of Landlock that the kernel has; 0 is none.
@@ -35,8 +43,9 @@ pub fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
-fn one_run(helper: &Helper, folder: &Path, tier: Tier) -> Result<(), SandboxError> {
-    let spec = Spec { access: Access::ReadOnly, tier, ..Spec::around(folder.to_owned()) };
+fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result<(), SandboxError> {
+    let scratch = Some(scratch.to_owned());
+    let spec = Spec { access: Access::ReadOnly, tier, scratch, ..Spec::around(folder.to_owned()) };
     let session = Session::open(helper, &spec)?.session;
     let null = || -> Result<std::os::fd::OwnedFd, SandboxError> {
         let file = std::fs::File::options().read(true).write(true).open("/dev/null");

@@ -64,7 +64,7 @@ impl Spec {
             layers: Vec::new(),
             command_layers: None,
             access: Access::Write,
-            tier: Tier::Full,
+            tier: Tier::Namespaces,
             home: None,
             read: Vec::new(),
             write: Vec::new(),
@@ -104,6 +104,10 @@ pub enum Tree {
 
 /// Where the home of an agent is in the view: the same in every session, because agents write paths of it down.
 pub const AGENT_HOME: &str = "/.windlass/home";
+
+/// The private directories of a session in the values of variables: `tmp`, `home`, and `home/.cargo` below it. Without
+/// namespaces they have other paths, which are put in the place of this one when a command starts.
+pub const PRIVATE: &str = "/.windlass/private";
 
 /// The home of an agent that is not ours, shown at [`AGENT_HOME`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,14 +165,17 @@ pub enum Access {
     Write,
 }
 
-/// By which means commands are held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The kernel mechanisms that confine commands, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// Namespaces, a view of its own, Landlock, system call filters, limits.
-    Full,
-    /// Landlock, system call filters and limits only: names inside the workspace cannot be protected.
+    /// Landlock, system call filters and limits only. Names inside the workspace are not protected.
     Landlock,
+    /// Landlock, system call filters, and a broker that performs network calls and changes of file attributes on
+    /// behalf of the command. Needs no namespaces. Commands work on a copy of the workspace, never on the workspace.
+    Broker,
+    /// Namespaces, a private view of the file system, Landlock and system call filters.
+    Namespaces,
 }
 
 /// What the network of commands is.

@@ -16,12 +16,15 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use super::broker::{Broker, Network, Rights};
+use super::fence::BrokerFences;
 use super::filter::Filters;
 use super::layer::{Parts, open_folder};
+use super::private::Private;
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
 use super::{Refusal, covers, fence};
-use crate::spec::{AGENT_HOME, Spec, Tier};
+use crate::spec::{AGENT_HOME, Access, Spec, Tier, Tree};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
 
 /// How often the memory of all processes is added up; of an agent more often, because nothing else bounds it.
@@ -41,6 +44,9 @@ const LATER: Duration = Duration::from_secs(2);
 const MOST_TASKS: u64 = 8192;
 /// How long is waited for what the command left to be gone.
 const END_TIME: Duration = Duration::from_secs(2);
+/// Tells the first process of a command without a process namespace to kill everything in it. Killing the first process
+/// itself would leave the others running.
+pub(crate) const KILL_ALL: i32 = libc::SIGUSR1;
 
 /// What all commands of a session have in common.
 pub(crate) struct Terms {
@@ -53,6 +59,60 @@ pub(crate) struct Terms {
     pub(crate) writable: Vec<PathBuf>,
     /// Where commands put temporary files, if not in a /tmp of their own.
     pub(crate) temporary: Option<PathBuf>,
+    /// What commands need where there are no namespaces.
+    pub(crate) broker: Option<BrokerTerms>,
+}
+
+/// What the commands of a session without namespaces have in common.
+pub(crate) struct BrokerTerms {
+    pub(crate) fences: BrokerFences,
+    pub(crate) private: Private,
+    /// The network of commands; agents have others.
+    pub(crate) network: Network,
+}
+
+impl Terms {
+    /// The Landlock rules for a program, where they do not depend on its layer.
+    fn fence(&self, role: Role) -> Option<BorrowedFd<'_>> {
+        match &self.broker {
+            None => self.fence.as_ref().map(AsFd::as_fd),
+            Some(broker) => Some(match role {
+                Role::Command => broker.fences.write.as_fd(),
+                Role::Reader => broker.fences.read.as_fd(),
+                Role::Agent => broker.fences.agent.as_ref().unwrap_or(&broker.fences.read).as_fd(),
+            }),
+        }
+    }
+
+    /// What a program may do through the broker.
+    fn rights(&self, broker: &BrokerTerms, role: Role, network: Network) -> Rights {
+        let mut writable = broker.private.writable().to_vec();
+        if role != Role::Reader && self.spec.access == Access::Write {
+            writable.push(self.tree().to_owned());
+            writable.extend(self.spec.write.iter().cloned());
+        }
+        if role == Role::Agent {
+            writable.extend(self.spec.agent.iter().map(|home| home.from.clone()));
+        }
+        Rights { network, writable }
+    }
+
+    /// The directory that commands work in, by its path outside of any view.
+    pub(crate) fn tree(&self) -> &Path {
+        match &self.spec.tree {
+            Tree::Copy { from } => from,
+            Tree::Itself | Tree::Layered { .. } => &self.spec.root,
+        }
+    }
+}
+
+/// What a program is started as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Command,
+    /// A command that only reads.
+    Reader,
+    Agent,
 }
 
 /// A command that was started.
@@ -89,8 +149,18 @@ pub(crate) enum Whom<'a> {
     Command,
     /// One that only looks.
     Looker,
-    /// An agent, with the network of its place where it has one of its own.
-    Agent(Option<BorrowedFd<'a>>),
+    /// An agent, with the network of its place.
+    Agent(&'a AgentNetwork),
+}
+
+/// The network of an agent's place.
+pub(crate) enum AgentNetwork {
+    /// That of the commands.
+    Shared,
+    /// A network namespace.
+    Namespace(OwnedFd),
+    /// What the broker lets it reach.
+    Brokered(Network),
 }
 
 /// Makes a command ready. What goes wrong on the way is said when it is started.
@@ -98,19 +168,20 @@ pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
     let (said, says) = UnixStream::pair()?;
     let (orders, taken) = UnixStream::pair()?;
     let namespaces = match terms.spec.tier {
-        Tier::Full => libc::CLONE_NEWPID | libc::CLONE_NEWNS,
-        Tier::Landlock => 0,
+        Tier::Namespaces => libc::CLONE_NEWPID | libc::CLONE_NEWNS,
+        Tier::Broker | Tier::Landlock => 0,
     };
     if let Some(pid) = sys::fork_into(namespaces)? {
         return Ok(Ready { pid, said, orders });
     }
     let entered = match whom {
-        Whom::Agent(Some(network)) => sys::enter_network(network),
+        Whom::Agent(AgentNetwork::Namespace(network)) => sys::enter_network(network.as_fd()),
         _ => Ok(()),
     };
     let entered = entered.map_err(|err| describe("the network of the agent's place cannot be entered", err));
-    let fence = terms.fence.as_ref().map(AsFd::as_fd);
-    sys::keep_only(&[Some(says.as_fd()), Some(taken.as_fd()), fence].into_iter().flatten().collect::<Vec<_>>());
+    let fences = [Role::Command, Role::Reader, Role::Agent].map(|role| terms.fence(role));
+    let kept = [Some(says.as_fd()), Some(taken.as_fd())].into_iter().chain(fences).flatten();
+    sys::keep_only(&kept.collect::<Vec<_>>());
     let first = entered.and_then(|()| First::new(terms, whom));
     let report = match first.map_err(Refusal::from).and_then(|first| first.run(&taken)) {
         Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
@@ -161,53 +232,89 @@ struct First<'a> {
     terms: &'a Terms,
     signals: OwnedFd,
     hit: u32,
-    agent: bool,
+    role: Role,
+    /// What the broker lets the command reach, where there is a broker.
+    network: Option<Network>,
+    /// The processes of the machine are in `/proc`, and not only those of the command.
+    shared_proc: bool,
 }
 
 impl<'a> First<'a> {
     fn new(terms: &'a Terms, whom: Whom<'_>) -> io::Result<Self> {
         sys::die_with_parent();
-        if matches!(whom, Whom::Looker) && terms.spec.tier == Tier::Full {
+        if matches!(whom, Whom::Looker) && terms.spec.tier == Tier::Namespaces {
             for place in &terms.writable {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let place = rustix::fs::open(place, flags, Mode::empty())?;
                 sys::mount_setattr(place.as_fd(), libc::MOUNT_ATTR_RDONLY, true)?;
             }
         }
-        match terms.spec.tier {
-            Tier::Full => {
+        let shared_proc = match terms.spec.tier {
+            Tier::Namespaces => {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
-                rustix::mount::mount("proc", "/proc", "proc", flags, None)
-                    .map_err(|err| describe("a view of its own processes cannot be mounted", err.into()))?;
+                match rustix::mount::mount("proc", "/proc", "proc", flags, None) {
+                    Ok(()) => false,
+                    // Parts of it are masked, as in a container. What is there shows the processes of the container;
+                    // Landlock keeps commands from everything in it that is not public.
+                    Err(_) if terms.fence.is_some() => true,
+                    Err(err) => return Err(describe("a view of its own processes cannot be mounted", err.into())),
+                }
             }
-            Tier::Landlock => sys::adopt_orphans()?,
-        }
-        let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM])?;
-        Ok(Self { terms, signals, hit: 0, agent: matches!(whom, Whom::Agent(_)) })
+            Tier::Broker | Tier::Landlock => {
+                sys::adopt_orphans()?;
+                true
+            }
+        };
+        let (role, network) = match whom {
+            Whom::Command => (Role::Command, None),
+            Whom::Looker => (Role::Reader, None),
+            Whom::Agent(AgentNetwork::Brokered(network)) => (Role::Agent, Some(network.clone())),
+            Whom::Agent(_) => (Role::Agent, None),
+        };
+        let network = network.or_else(|| Some(terms.broker.as_ref()?.network.clone()));
+        let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM, KILL_ALL])?;
+        Ok(Self { terms, signals, hit: 0, role, network, shared_proc })
     }
 
     fn run(mut self, orders: &UnixStream) -> Result<(i32, u32), Refusal> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
             drop(ours);
-            let err = become_command(self.terms, self.agent, &theirs);
+            let err = become_command(self.terms, self.role, &theirs);
             let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
             sys::exit_now(127)
         };
         drop(theirs);
+        let mut inbox = Inbox::default();
+        let broker = self.broker(&ours, &mut inbox)?;
         let layered = self.pass_on(orders, &ours)?;
-        let status = self.watch(child)?;
-        end_family(self.terms.spec.tier);
+        let status = self.watch(child, broker)?;
+        self.end_family();
         if layered {
             // Whoever hears of the end finds nobody at the layer, the kernel neither.
             rustix::mount::unmount(&self.terms.spec.root, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
         }
         // A program that could not be started said why; one that was started closed its end without a word.
-        let mut inbox = Inbox::default();
         while matches!(inbox.fill(&ours), Ok(true)) {}
         match inbox.next()? {
             Some(why) => Err(Refusal::Unavailable(String::from_utf8_lossy(&why).into_owned())),
             None => Ok((status, self.hit)),
+        }
+    }
+
+    /// The broker of the command: the command hands over the handle on which its suspended calls arrive.
+    fn broker(&mut self, command: &UnixStream, inbox: &mut Inbox) -> Result<Option<Broker>, Refusal> {
+        let Some((terms, network)) = self.terms.broker.as_ref().zip(self.network.take()) else { return Ok(None) };
+        let frame = loop {
+            match inbox.next()? {
+                Some(frame) => break frame,
+                None if inbox.fill(command)? => {}
+                None => return Err(Refusal::Unavailable("the command ended before it was started".to_owned())),
+            }
+        };
+        match inbox.handle() {
+            Some(listener) => Ok(Some(Broker::new(listener, self.terms.rights(terms, self.role, network)))),
+            None => Err(Refusal::Unavailable(String::from_utf8_lossy(&frame).into_owned())),
         }
     }
 
@@ -221,10 +328,10 @@ impl<'a> First<'a> {
         if !launch.layer.is_empty() {
             handles.extend(self.put_layer(Path::new(std::ffi::OsStr::from_bytes(&launch.layer)))?);
         }
-        if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Full {
+        if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Namespaces {
             rustix::mount::unmount(COMMAND_LAYERS, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
         }
-        if self.terms.spec.agent.is_some() && launch.place == 0 {
+        if self.terms.spec.agent.is_some() && launch.place == 0 && self.terms.spec.tier == Tier::Namespaces {
             // What an agent remembers, and its login, is no other command's concern.
             rustix::mount::unmount(AGENT_HOME, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
         }
@@ -237,7 +344,7 @@ impl<'a> First<'a> {
     /// Puts a layer over the workspace, hides in it what is hidden, and gives the rules for what is seen then.
     fn put_layer(&self, name: &Path) -> Result<Option<OwnedFd>, Refusal> {
         let spec = &self.terms.spec;
-        if spec.command_layers.is_none() || spec.tier != Tier::Full {
+        if spec.command_layers.is_none() || spec.tier != Tier::Namespaces {
             return Err(Refusal::NoLayers("this sandbox has no layers for single commands".to_owned()));
         }
         if name.components().count() != 1 || name.file_name().is_none() {
@@ -254,28 +361,32 @@ impl<'a> First<'a> {
     }
 
     /// Follows the command to its end; then this process may end, and with it all that is left.
-    fn watch(&mut self, child: i32) -> io::Result<i32> {
+    fn watch(&mut self, child: i32, mut broker: Option<Broker>) -> io::Result<i32> {
         let began = Instant::now();
-        let between = if self.agent { LOOK_AT_AGENT } else { LOOK_AT_MEMORY };
-        let mut look = began + between;
+        let between = if self.role == Role::Agent { LOOK_AT_AGENT } else { LOOK_AT_MEMORY };
+        let (mut look, mut count) = (began + between, began + COUNT);
         let most = self.terms.spec.limits.processes;
-        let mut now = 0;
         loop {
-            let pause = match began.elapsed() > LATER {
-                // Close to the limit every moment counts: on a busy machine the next turn may come late enough.
-                _ if now > most / 2 => Duration::ZERO,
-                _ if now > most / 4 => COUNT_MANY,
-                false => COUNT,
-                true => COUNT_LATER,
-            };
+            let pause = count.saturating_duration_since(Instant::now());
             let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
-            match rustix::event::poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&pause)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            let mut waited = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            waited.extend(broker.as_ref().map(|broker| PollFd::from_borrowed_fd(broker.listener(), PollFlags::IN)));
+            let calls = match rustix::event::poll(&mut waited, Some(&pause)) {
+                Ok(_) => waited.get(1).map_or(PollFlags::empty(), PollFd::revents),
+                Err(rustix::io::Errno::INTR) => PollFlags::empty(),
                 Err(err) => return Err(err.into()),
+            };
+            match &mut broker {
+                Some(broker) if calls.contains(PollFlags::IN) => broker.serve(),
+                // Nobody is left who could call; without this the end of the handle would wake us without a pause.
+                one if calls.contains(PollFlags::HUP) => *one = None,
+                _ => {}
             }
             while let Some(signal) = sys::next_signal(self.signals.as_fd()) {
-                if signal == libc::SIGTERM {
-                    self.signal_all(child, libc::SIGTERM);
+                match signal {
+                    libc::SIGTERM => self.signal_all(child, libc::SIGTERM),
+                    KILL_ALL => self.kill_all(),
+                    _ => {}
                 }
             }
             while let Reaped::One(pid, status) = sys::reap() {
@@ -283,7 +394,17 @@ impl<'a> First<'a> {
                     return Ok(status);
                 }
             }
-            now = self.count_processes(child);
+            if count <= Instant::now() {
+                let now = self.count_processes();
+                count = Instant::now()
+                    + match began.elapsed() > LATER {
+                        // Close to the limit every moment counts: on a busy machine the next turn may come late enough.
+                        _ if now > most / 2 => Duration::ZERO,
+                        _ if now > most / 4 => COUNT_MANY,
+                        false => COUNT,
+                        true => COUNT_LATER,
+                    };
+            }
             if look <= Instant::now() {
                 self.look_at_memory();
                 look = Instant::now() + between;
@@ -292,44 +413,86 @@ impl<'a> First<'a> {
     }
 
     /// Ends a command that has started too many; says how many there are.
-    fn count_processes(&mut self, child: i32) -> u32 {
-        let (most, now) = (self.terms.spec.limits.processes, count(self.terms.spec.tier));
-        if now > most {
+    fn count_processes(&mut self) -> u32 {
+        let now = u32::try_from(self.processes().len()).unwrap_or(u32::MAX);
+        if now > self.terms.spec.limits.processes {
             self.hit |= HIT_PROCESSES;
-            match self.terms.spec.tier {
-                Tier::Full => sys::kill(-1, libc::SIGKILL),
-                Tier::Landlock => {
-                    family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL));
-                    sys::kill(child, libc::SIGKILL);
-                }
-            }
+            self.kill_all();
         }
         now
     }
 
     fn look_at_memory(&mut self) {
-        if self.terms.spec.tier == Tier::Full && holds_more_than(self.terms.spec.limits.memory) {
+        if self.terms.spec.tier != Tier::Landlock && holds_more_than(self.terms.spec.limits.memory, &self.processes()) {
             self.hit |= HIT_MEMORY;
-            sys::kill(-1, libc::SIGKILL);
+            self.kill_all();
         }
     }
 
     fn signal_all(&self, child: i32, signal: i32) {
         match self.terms.spec.tier {
-            Tier::Full => sys::kill(-1, signal),
-            Tier::Landlock => sys::kill(-child, signal),
+            Tier::Namespaces => sys::kill(-1, signal),
+            Tier::Broker | Tier::Landlock => sys::kill(-child, signal),
+        }
+    }
+
+    /// Kills everything in the command.
+    fn kill_all(&self) {
+        match self.terms.spec.tier {
+            Tier::Namespaces => sys::kill(-1, libc::SIGKILL),
+            Tier::Broker | Tier::Landlock => kill_family(),
+        }
+    }
+
+    /// The processes of the command.
+    fn processes(&self) -> Vec<i32> {
+        match self.shared_proc {
+            true => family(),
+            // All that are there but this one.
+            false => processes().filter(|pid| *pid != 1).collect(),
+        }
+    }
+
+    /// Ends everything the command left, and waits until it is gone: whoever hears of the end can rely on it. Orphans
+    /// come to this process, so nobody is left when it has no child. What the kernel cannot end in time it ends later.
+    fn end_family(&self) {
+        end_children(|| self.kill_all());
+    }
+}
+
+/// Kills children of this process until there is none, for a bounded time.
+pub(crate) fn end_children(kill: impl Fn()) {
+    let until = Instant::now() + END_TIME;
+    loop {
+        match sys::reap() {
+            Reaped::Nobody => return,
+            Reaped::One(..) => {}
+            Reaped::NotYet if Instant::now() > until => return,
+            Reaped::NotYet => {
+                kill();
+                std::thread::sleep(Duration::from_micros(200));
+            }
         }
     }
 }
 
-/// Processes of the command.
-fn count(tier: Tier) -> u32 {
-    let count = match tier {
-        Tier::Full => processes().count().saturating_sub(1),
-        Tier::Landlock => family().len(),
-    };
-    u32::try_from(count).unwrap_or(u32::MAX)
+/// Kills every process that descends from this one. They are stopped first: a process that forks while others are
+/// killed could always be one ahead.
+pub(crate) fn kill_family() {
+    let mut known = 0;
+    for _ in 0..MOST_STOPS {
+        let all = family();
+        all.iter().for_each(|pid| sys::kill(*pid, libc::SIGSTOP));
+        if all.len() == known {
+            break;
+        }
+        known = all.len();
+    }
+    family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL));
 }
+
+/// How often processes are stopped until no new one is found.
+const MOST_STOPS: usize = 20;
 
 fn processes() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -338,12 +501,13 @@ fn processes() -> impl Iterator<Item = i32> {
 
 /// Whether all processes here together hold more memory than this. What they share counts for each of them first,
 /// which is quick and never too little; only when that is too much it is shared out.
-fn holds_more_than(most: u64) -> bool {
+fn holds_more_than(most: u64, processes: &[i32]) -> bool {
     let page = rustix::param::page_size() as u64;
     let resident = |pid: i32| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         text.split(' ').nth(1)?.parse().ok()
     };
+    let processes = || processes.iter().copied();
     if processes().filter_map(resident).sum::<u64>().saturating_mul(page) <= most {
         return false;
     }
@@ -355,33 +519,15 @@ fn holds_more_than(most: u64) -> bool {
     processes().filter_map(own_part).sum::<u64>().saturating_mul(1024) > most
 }
 
-/// Ends everything the command left, and waits until it is gone: whoever hears of the end can rely on it. Orphans come
-/// to this process, so nobody is left when it has no child. What the kernel cannot end in time it ends later.
-fn end_family(tier: Tier) {
-    let until = Instant::now() + END_TIME;
-    loop {
-        match sys::reap() {
-            Reaped::Nobody => return,
-            Reaped::One(..) => {}
-            Reaped::NotYet if Instant::now() > until => return,
-            Reaped::NotYet => {
-                match tier {
-                    Tier::Full => sys::kill(-1, libc::SIGKILL),
-                    Tier::Landlock => family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL)),
-                }
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        }
-    }
-}
-
 /// The processes that descend from this one, as far as a bounded look finds them.
-fn family() -> Vec<i32> {
+pub(crate) fn family() -> Vec<i32> {
     let children = |pid: i32| -> Vec<i32> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     };
-    let mut found = children(std::process::id().cast_signed());
+    // In a process namespace of its own, this process has another number than in the `/proc` that is there.
+    let own = std::fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    let mut found = own.map(children).unwrap_or_default();
     let mut at = 0;
     while at < found.len() && found.len() < 10_000 {
         let more = children(found[at]);
@@ -405,43 +551,47 @@ fn next_order(orders: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 /// Turns this process into the command. Only returns when it cannot.
-fn become_command(terms: &Terms, agent: bool, orders: &UnixStream) -> io::Error {
-    match bind(terms, agent).and_then(|()| await_orders(terms, orders)) {
+fn become_command(terms: &Terms, role: Role, orders: &UnixStream) -> io::Error {
+    match bind(terms, role, orders).and_then(|()| await_orders(terms, role, orders)) {
         Ok(program) => program.start(),
         Err(err) => err,
     }
 }
 
 /// Gives up everything that a command must not have, but for what depends on where it works.
-fn bind(terms: &Terms, agent: bool) -> io::Result<()> {
+fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
     // A session of its own has no terminal, so that nothing can be typed or asked there.
     rustix::process::setsid().map_err(io::Error::from)?;
     sys::limit(libc::RLIMIT_CORE, 0);
     sys::limit(libc::RLIMIT_FSIZE, terms.spec.limits.file_size);
     // Written memory and not address space: much of what programs reserve they never touch.
-    let reserve = if agent { AGENT_RESERVE } else { 0 };
+    let reserve = if role == Role::Agent { AGENT_RESERVE } else { 0 };
     sys::limit(libc::RLIMIT_DATA, terms.spec.limits.memory.saturating_add(reserve));
-    if terms.spec.tier == Tier::Full {
+    if terms.spec.tier == Tier::Namespaces {
         // In a user namespace of its own only what runs in it counts.
         sys::limit(libc::RLIMIT_NPROC, MOST_TASKS);
     }
     sys::usual_signals();
     sys::keep_capabilities(&terms.capabilities).map_err(|err| describe("capabilities cannot be given up", err))?;
     sys::no_new_privileges()?;
-    terms.filters.install().map_err(|err| describe("the system call filter is refused", err))
+    match terms.filters.install().map_err(|err| describe("the system call filter is refused", err))? {
+        // The first process answers; this one must not keep the handle, or the program could answer itself.
+        Some(listener) => send(orders.as_fd(), &[], &[listener.as_fd()]),
+        None => Ok(()),
+    }
 }
 
 /// Waits for the words, takes its place and its standard handles, and binds itself to the rules: those of its layer
 /// come as a fourth handle, because what is under a layer is another directory than what is seen.
-fn await_orders(terms: &Terms, orders: &UnixStream) -> io::Result<Program> {
+fn await_orders(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<Program> {
     let (frame, mut handles) = next_order(orders)?;
     let Request::Run(launch) = Request::decode(&frame)? else { return Err(io::ErrorKind::InvalidData.into()) };
     let own_rules = handles.split_off(handles.len().min(3)).pop();
     if handles.len() < 3 {
         return Err(io::Error::other("the command came without its handles"));
     }
-    if let Some(fence) = own_rules.as_ref().or(terms.fence.as_ref()) {
-        sys::landlock_restrict(fence.as_fd()).map_err(|err| describe("Landlock refuses", err))?;
+    if let Some(fence) = own_rules.as_ref().map(AsFd::as_fd).or(terms.fence(role)) {
+        sys::landlock_restrict(fence).map_err(|err| describe("Landlock refuses", err))?;
     }
     for (handle, at) in handles.iter().zip(0..) {
         sys::place(handle.as_raw_fd(), at)?;
@@ -452,6 +602,13 @@ fn await_orders(terms: &Terms, orders: &UnixStream) -> io::Result<Program> {
     if let Some(folder) = &terms.temporary {
         env.retain(|one| !one.as_bytes().starts_with(b"TMPDIR="));
         env.push(CString::new([b"TMPDIR=", folder.as_os_str().as_bytes()].concat())?);
+    }
+    if let Some(broker) = &terms.broker {
+        for variable in &mut env {
+            if let Some(resolved) = broker.private.resolve(variable.as_bytes()) {
+                *variable = CString::new(resolved)?;
+            }
+        }
     }
     let dir = CString::new(launch.dir.clone())?;
     rustix::process::chdir(dir.as_c_str()).map_err(|err| describe("the directory cannot be entered", err.into()))?;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
@@ -11,38 +12,104 @@ use seccompiler::{
 
 use crate::spec::{Net, Tier};
 
-/// The compiled filters of a session, in the order they are installed.
-pub(crate) struct Filters(Vec<Vec<libc::sock_filter>>);
+/// The compiled filters of a session.
+pub(crate) struct Filters {
+    /// In the order they are installed.
+    plain: Vec<Vec<libc::sock_filter>>,
+    /// Suspends the calls that the broker performs.
+    brokered: Option<Vec<libc::sock_filter>>,
+}
 
 impl Filters {
     pub(crate) fn compile(tier: Tier, net: Net) -> io::Result<Self> {
         let mut denied: BTreeMap<i64, Vec<SeccompRule>> = DENIED.iter().map(|call| (*call, Vec::new())).collect();
         denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
         denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
-        denied.insert(
-            libc::SYS_ioctl,
-            [TIOCSTI, TIOCLINUX].map(|code| low(1, Op::Eq, code)).into_iter().collect::<io::Result<_>>()?,
-        );
-        denied.insert(libc::SYS_socket, sockets(tier, net)?);
-        if tier == Tier::Landlock {
-            // Without a view of its own these reach files that Landlock does not watch over.
-            denied.extend(UNWATCHED.iter().map(|call| (*call, Vec::new())));
-            if net != Net::Open {
-                denied.extend([libc::SYS_bind, libc::SYS_listen].map(|call| (call, Vec::new())));
+        let mut controls = vec![TIOCSTI, TIOCLINUX];
+        match tier {
+            Tier::Namespaces => drop(denied.insert(libc::SYS_socket, sockets(tier, net)?)),
+            Tier::Broker => {
+                controls.extend([FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR]);
+                denied.extend(without_own_namespaces()?);
+                if net != Net::Open {
+                    denied.extend(fast_open()?);
+                }
+            }
+            Tier::Landlock => {
+                denied.insert(libc::SYS_socket, sockets(tier, net)?);
+                // Without a view of its own these reach files that Landlock does not watch over.
+                denied.extend(ATTRIBUTES.iter().chain(NOTES).map(|call| (*call, Vec::new())));
+                if net != Net::Open {
+                    denied.extend([libc::SYS_bind, libc::SYS_listen].map(|call| (call, Vec::new())));
+                }
             }
         }
+        let controls = controls.into_iter().map(|code| low(1, Op::Eq, code)).collect::<io::Result<_>>()?;
+        denied.insert(libc::SYS_ioctl, controls);
         // Programs take the older calls when these are not there; their arguments cannot be looked at.
         let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
         let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
         let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-        let all = [foreign_numbers(), convert(compile(denied, refused)?), convert(compile(absent, missing)?)];
-        Ok(Self(all.into_iter().filter(|program| !program.is_empty()).collect()))
+        let mut all = vec![foreign_numbers(), convert(compile(denied, refused)?), convert(compile(absent, missing)?)];
+        if tier == Tier::Broker {
+            // Programs that copy files pass over notes that a file system cannot keep.
+            let notes = NOTES.iter().map(|call| (*call, Vec::new())).collect();
+            let unsupported = SeccompAction::Errno(libc::EOPNOTSUPP.cast_unsigned());
+            all.push(convert(compile(notes, unsupported)?));
+        }
+        let plain = all.into_iter().filter(|program| !program.is_empty()).collect();
+        Ok(Self { plain, brokered: (tier == Tier::Broker).then(suspended) })
     }
 
-    /// Binds this process and all it starts.
-    pub(crate) fn install(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(|program| super::sys::seccomp(program))
+    /// Binds this process and all it starts. With a broker, suspended calls arrive on the handle that is returned.
+    pub(crate) fn install(&self) -> io::Result<Option<OwnedFd>> {
+        self.plain.iter().try_for_each(|program| super::sys::seccomp(program))?;
+        self.brokered.as_deref().map(super::sys::seccomp_listener).transpose()
     }
+}
+
+/// A program that suspends the calls of the broker and lets all others through to the next filter.
+fn suspended() -> Vec<libc::sock_filter> {
+    let calls: Vec<i64> = SOCKETS.iter().chain(ATTRIBUTES).copied().collect();
+    let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for (at, call) in calls.iter().enumerate() {
+        // The distance to the last statement but one; the table is far shorter than a jump can be.
+        let distance = u8::try_from(calls.len() - at).unwrap_or(u8::MAX);
+        let number = u32::try_from(*call).unwrap_or(u32::MAX);
+        program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, distance, 0, number));
+    }
+    program.push(statement(u32::from(RETURN), 0, 0, libc::SECCOMP_RET_ALLOW));
+    program.push(statement(u32::from(RETURN), 0, 0, libc::SECCOMP_RET_USER_NOTIF));
+    program
+}
+
+/// Calls that reach other processes of the same user where no namespace keeps them apart.
+fn without_own_namespaces() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
+    let mut denied: Vec<(i64, Vec<SeccompRule>)> = IPC.iter().map(|call| (*call, Vec::new())).collect();
+    denied.push((libc::SYS_prlimit64, vec![low(0, Op::Ne, 0)?]));
+    denied.push((libc::SYS_setpriority, vec![low(1, Op::Ne, 0)?]));
+    denied.push((libc::SYS_ioprio_set, vec![low(1, Op::Ne, 0)?]));
+    // A pair of datagram sockets can send to any other one by its name.
+    let datagram = Condition::new(
+        1,
+        Len::Dword,
+        Op::MaskedEq(0xf),
+        u64::from(libc::SOCK_DGRAM.cast_unsigned()),
+    );
+    let datagram = SeccompRule::new(vec![datagram.map_err(io::Error::other)?]).map_err(io::Error::other)?;
+    denied.push((libc::SYS_socketpair, vec![datagram]));
+    denied.push((FILE_SETATTR, Vec::new()));
+    Ok(denied)
+}
+
+/// Sending can connect a socket on the way, with this flag.
+fn fast_open() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
+    let with_flag = |call, argument| Ok((call, with_flags(argument, &[libc::MSG_FASTOPEN])?));
+    [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
+        .into_iter()
+        .map(|(call, argument)| with_flag(call, argument))
+        .collect()
 }
 
 fn compile(rules: BTreeMap<i64, Vec<SeccompRule>>, action: SeccompAction) -> io::Result<BpfProgram> {
@@ -70,10 +137,10 @@ fn low(argument: u8, op: Op, value: u32) -> io::Result<SeccompRule> {
 fn sockets(tier: Tier, net: Net) -> io::Result<Vec<SeccompRule>> {
     let mut families = vec![libc::AF_NETLINK];
     match (tier, net) {
-        (Tier::Full, _) => families.extend([libc::AF_UNIX, libc::AF_INET, libc::AF_INET6]),
+        (Tier::Namespaces, _) => families.extend([libc::AF_UNIX, libc::AF_INET, libc::AF_INET6]),
         (Tier::Landlock, Net::Open) => families.extend([libc::AF_INET, libc::AF_INET6]),
         // Without namespaces a filter is all that keeps a command from the services of this machine.
-        (Tier::Landlock, _) => {}
+        (Tier::Landlock | Tier::Broker, _) => {}
     }
     let conditions: io::Result<Vec<_>> = families
         .into_iter()
@@ -100,6 +167,10 @@ fn foreign_numbers() -> Vec<libc::sock_filter> {
 fn foreign_numbers() -> Vec<libc::sock_filter> {
     Vec::new()
 }
+
+/// Flags of a file, which its owner could set also where nothing may be written.
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// Puts a character into a terminal's input.
@@ -194,23 +265,17 @@ const DENIED: &[i64] = &[
     libc::SYS_uselib,
 ];
 
-/// Calls that change what a file is but not what is in it.
-const UNWATCHED: &[i64] = &[
+/// Calls that make and name sockets.
+const SOCKETS: &[i64] = &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen];
+
+/// Calls that change modes, owners and times of files.
+const ATTRIBUTES: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_fchmodat2,
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    SETXATTRAT,
-    REMOVEXATTRAT,
-    FILE_SETATTR,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
     #[cfg(target_arch = "x86_64")]
@@ -225,16 +290,47 @@ const UNWATCHED: &[i64] = &[
     libc::SYS_futimesat,
 ];
 
+/// Calls that change notes on files (extended attributes).
+const NOTES: &[i64] = &[
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+];
+
+/// Shared memory, semaphores and message queues that have no name in the file system.
+const IPC: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_kind_of_sandbox_has_filters_that_compile() {
-        for tier in [Tier::Full, Tier::Landlock] {
+        for tier in [Tier::Namespaces, Tier::Broker, Tier::Landlock] {
             for net in [Net::Off, Net::Loopback, Net::Proxy, Net::Open] {
                 let filters = Filters::compile(tier, net).expect("compiled");
-                assert!(filters.0.iter().all(|program| (2..4096).contains(&program.len())));
+                let all = filters.plain.iter().chain(&filters.brokered);
+                assert!(all.into_iter().all(|program| (2..4096).contains(&program.len())));
+                assert_eq!(filters.brokered.is_some(), tier == Tier::Broker);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The helper's side: what runs in the program that the engine starts, outside of the engine. One thread, no
 //! allocation games, no output; everything it has to say goes through the socket that is its standard input.
 
+mod broker;
 mod command;
 mod covers;
 mod fence;
@@ -8,6 +9,8 @@ mod filter;
 mod group;
 mod journal;
 mod layer;
+mod notify;
+mod private;
 mod supervise;
 mod sys;
 mod view;

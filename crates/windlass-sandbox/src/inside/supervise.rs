@@ -7,15 +7,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::command::{self, Ending, Ready, Started, Terms, Whom};
+use super::broker::{Network, Ports};
+use super::command::{self, AgentNetwork, BrokerTerms, Ending, KILL_ALL, Ready, Started, Terms, Whom};
 use super::covers::Covers;
+use super::fence::BrokerFences;
 use super::filter::Filters;
 use super::group::Group;
 use super::journal::Journal;
+use super::private::Private;
 use super::{Refusal, fence, sys, view};
 use crate::spec::{Access, Net, Protection, Spec, Tier, Tree};
 use crate::wire::{Inbox, Launch, MAX_HANDLES, Report, Request, send};
@@ -71,6 +75,10 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     let banned = spec.protect.iter().filter(|one| one.how == Protection::Banned && !layered);
     let banned = banned.map(|one| one.base.join(&one.name));
     let banned: Vec<PathBuf> = banned.filter(|path| path.symlink_metadata().is_err()).collect();
+    if tier != Tier::Namespaces {
+        // What a killed supervisor leaves comes here, and not to the machine.
+        sys::adopt_orphans().map_err(|err| format!("orphans cannot be adopted: {err}"))?;
+    }
     let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
     let Some(inside) = sys::fork().map_err(|err| err.to_string())? else {
         drop(ours);
@@ -86,7 +94,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     };
     drop(theirs);
     let group = Group::make(&limits).filter(|group| group.add(inside));
-    if tier == Tier::Full
+    if tier == Tier::Namespaces
         && let Err(why) = map_identities(&ours, inside)
     {
         sys::kill(inside, libc::SIGKILL);
@@ -94,6 +102,9 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         return Err(why);
     }
     let status = sys::wait_for(inside);
+    if tier != Tier::Namespaces {
+        command::end_children(command::kill_family);
+    }
     drop(group);
     for path in &banned {
         let _ = std::fs::remove_file(path);
@@ -176,8 +187,8 @@ struct Supervisor<'a> {
     terms: Terms,
     covers: Option<Covers>,
     running: Vec<Started>,
-    /// Places for agents, each with its network where it has one of its own.
-    places: Vec<(u32, Option<OwnedFd>)>,
+    /// Places for agents, each with its network.
+    places: Vec<(u32, AgentNetwork)>,
     /// The next command, made ready while nothing else was to do.
     spare: Option<Ready>,
     /// A command was started since it was last tidied up.
@@ -190,13 +201,18 @@ impl<'a> Supervisor<'a> {
         let journal = journal.map_err(|err| format!("the list of placeholders cannot be opened: {err}"))?;
         let (mut listener, mut tree) = (None, None);
         let covers = match spec.tier {
-            Tier::Full => {
+            Tier::Namespaces => {
                 apart(&spec, janitor)?;
                 listener = network(&spec)?;
                 let built = view::build(&spec)?;
                 tree = built.tree;
                 let covers = Covers::new(&spec, built.blanks, journal);
                 Some(covers.map_err(|err| format!("a protected directory cannot be held: {err}"))?)
+            }
+            Tier::Broker => {
+                tree = brokered_tree(&spec)?;
+                listener = (spec.net == Net::Proxy).then(listen).transpose()?;
+                None
             }
             Tier::Landlock if spec.tree != Tree::Itself || !spec.layers.is_empty() => {
                 return Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()));
@@ -207,17 +223,29 @@ impl<'a> Supervisor<'a> {
             Tier::Landlock => None,
         };
         let filters = Filters::compile(spec.tier, spec.net).map_err(|err| format!("the system call filter: {err}"))?;
-        let fence = fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?;
+        let no_landlock = || Refusal::Unavailable("this kernel has no Landlock".to_owned());
+        let (broker, fence) = match spec.tier {
+            Tier::Broker => {
+                let engine = listener.iter().map(|(port, _)| *port).collect();
+                (Some(broker_terms(&spec, engine)?.ok_or_else(no_landlock)?), None)
+            }
+            Tier::Namespaces | Tier::Landlock => {
+                (None, fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?)
+            }
+        };
         if fence.is_none() && spec.tier == Tier::Landlock {
-            return Err(Refusal::Unavailable("this kernel has no Landlock".to_owned()));
+            return Err(no_landlock());
         }
         let root = rustix::process::geteuid().is_root();
-        let capabilities = if root && spec.tier == Tier::Full { ROOT_KEEPS.to_vec() } else { Vec::new() };
+        let capabilities = if root && spec.tier == Tier::Namespaces { ROOT_KEEPS.to_vec() } else { Vec::new() };
         // Without a view of its own a command has no /tmp either.
-        let temporary = spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock);
+        let temporary = match &broker {
+            Some(broker) => Some(broker.private.temporary()),
+            None => spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock),
+        };
         let layered = spec.layers.iter().map(|one| &one.at);
         let writable = spec.write.iter().chain(&spec.caches).chain(layered).chain([&spec.root]).cloned().collect();
-        let terms = Terms { spec, filters, fence, capabilities, writable, temporary };
+        let terms = Terms { spec, filters, fence, capabilities, writable, temporary, broker };
         let port = listener.as_ref().map_or(0, |(port, _)| u32::from(*port));
         let ready = Report::Ready { port, tree: tree.is_some() };
         let handles: Vec<_> =
@@ -282,7 +310,8 @@ impl<'a> Supervisor<'a> {
             }
             Request::Signal { id, signal } => {
                 if let Some(one) = self.running.iter().find(|one| one.id == id) {
-                    sys::kill(one.pid, signal);
+                    let kill_all = signal == libc::SIGKILL && self.terms.spec.tier != Tier::Namespaces;
+                    sys::kill(one.pid, if kill_all { KILL_ALL } else { signal });
                 }
             }
             Request::Enclose { id, listeners } => match self.enclose(id, listeners) {
@@ -305,9 +334,17 @@ impl<'a> Supervisor<'a> {
         if self.places.len() >= MOST_PLACES || listeners as usize > MAX_HANDLES {
             return Err(io::Error::other("there are too many places for agents already"));
         }
-        let (network, listeners) = match listeners {
-            0 => (None, Vec::new()),
-            count => own_network(count).map(|(network, listeners)| (Some(network), listeners))?,
+        let (network, listeners) = match (listeners, &self.terms.broker) {
+            (0, _) => (AgentNetwork::Shared, Vec::new()),
+            (count, None) => {
+                own_network(count).map(|(network, listeners)| (AgentNetwork::Namespace(network), listeners))?
+            }
+            (count, Some(_)) => {
+                let listeners: Vec<Listener> = (0..count).map(|_| listen()).collect::<io::Result<_>>()?;
+                let engine = listeners.iter().map(|(port, _)| *port).collect();
+                let network = Network { net: Net::Proxy, engine, own: Arc::new(Ports::new()?) };
+                (AgentNetwork::Brokered(network), listeners)
+            }
         };
         self.places.push((id, network));
         Ok(listeners)
@@ -327,8 +364,7 @@ impl<'a> Supervisor<'a> {
         if launch.place != 0 {
             let place = self.places.iter().find(|(id, _)| *id == launch.place);
             let (_, network) = place.ok_or_else(|| io::Error::other("the agent's place was left already"))?;
-            let whom = Whom::Agent(network.as_ref().map(AsFd::as_fd));
-            return Ok(command::prepare(&self.terms, whom)?.start(launch, standard));
+            return Ok(command::prepare(&self.terms, Whom::Agent(network))?.start(launch, standard));
         }
         let ready = match launch.access {
             // One that only looks is rare enough to be made when it comes.
@@ -365,8 +401,9 @@ impl<'a> Supervisor<'a> {
 
     /// Ends every command and waits for it: they hold what the janitor needs to be free.
     fn end_all(&mut self) {
+        let signal = if self.terms.spec.tier == Tier::Namespaces { libc::SIGKILL } else { KILL_ALL };
         for one in &self.running {
-            sys::kill(one.pid, libc::SIGKILL);
+            sys::kill(one.pid, signal);
         }
         let spare = self.spare.take().map(Ready::discard);
         for pid in self.running.drain(..).map(|one| one.pid).chain(spare) {
@@ -388,6 +425,50 @@ impl<'a> Supervisor<'a> {
         self.drop_spare();
         self.armed = false;
     }
+}
+
+/// A handle of the copy that commands work on without namespaces. Nothing else may stand at the workspace's path.
+fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
+    if !spec.layers.is_empty() && spec.tree == Tree::Itself {
+        return Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()));
+    }
+    match &spec.tree {
+        Tree::Copy { from } => {
+            let held = super::layer::open_folder(from);
+            Ok(Some(held.map_err(|err| format!("the copy `{}` cannot be opened: {err}", from.display()))?))
+        }
+        Tree::Layered { .. } => {
+            Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()))
+        }
+        Tree::Itself => {
+            let hidden = spec.hide.iter().any(|path| path.starts_with(&spec.root) && path.symlink_metadata().is_ok());
+            let changed = spec.access == Access::Write && !spec.protect.is_empty();
+            match hidden || changed {
+                true => Err(Refusal::Unavailable(
+                    "without namespaces no name in the workspace can be protected, so commands need a copy of it"
+                        .to_owned(),
+                )),
+                false => Ok(None),
+            }
+        }
+    }
+}
+
+/// What commands need without namespaces; none where the kernel has no Landlock.
+fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Refusal> {
+    let Some(scratch) = &spec.scratch else {
+        return Err(Refusal::Unavailable("there is no directory for private files".to_owned()));
+    };
+    let private = Private::make(scratch, spec)
+        .map_err(|err| format!("the private directories in `{}` cannot be made: {err}", scratch.display()))?;
+    let tree = match &spec.tree {
+        Tree::Copy { from } => from,
+        Tree::Itself | Tree::Layered { .. } => &spec.root,
+    };
+    let fences = BrokerFences::new(spec, tree, &private).map_err(|err| format!("the Landlock rules: {err}"))?;
+    let Some(fences) = fences else { return Ok(None) };
+    let own = Arc::new(Ports::new().map_err(|err| format!("the list of ports: {err}"))?);
+    Ok(Some(BrokerTerms { fences, private, network: Network { net: spec.net, engine, own } }))
 }
 
 /// Namespaces of its own.

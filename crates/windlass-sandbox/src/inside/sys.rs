@@ -18,12 +18,10 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
 
 /// Forks into new namespaces; the parent gets the number of the child.
 pub(crate) fn fork_into(namespaces: i32) -> io::Result<Option<i32>> {
-    // SAFETY: all fields are plain numbers; zero is valid for each.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = namespaces as u64;
-    args.exit_signal = libc::SIGCHLD as u64;
+    let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
+    // The older call, because container profiles answer the newer one with an error: they cannot read its arguments.
     // SAFETY: without a stack and without shared memory this is a fork; the process has one thread.
-    let pid = checked(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
     Ok((pid != 0).then_some(pid as i32))
 }
 
@@ -291,4 +289,144 @@ pub(crate) fn exec(path: &CString, argv: &[CString], env: &[CString]) -> io::Err
         libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr());
     }
     io::Error::last_os_error()
+}
+
+/// Installs a system call filter whose notifications arrive on the handle that is returned. A received notification
+/// is interrupted by fatal signals only, so that no call is performed twice.
+pub(crate) fn seccomp_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    // SAFETY: the program lives until the call returns, and the kernel only reads it.
+    let handle = checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    })?;
+    // SAFETY: the kernel made this handle for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
+}
+
+/// Takes the next notification; waits for one.
+pub(crate) fn notification(listener: BorrowedFd<'_>) -> io::Result<libc::seccomp_notif> {
+    // SAFETY: all fields are plain numbers; the kernel demands that they are zero.
+    let mut one: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the struct is the one that this request fills.
+    let got = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut one) };
+    checked(got.into()).map(|_| one)
+}
+
+/// Answers a notification with a value or an error number.
+pub(crate) fn answer(listener: BorrowedFd<'_>, id: u64, result: Result<i64, i32>) -> io::Result<()> {
+    let (val, error) = match result {
+        Ok(value) => (value, 0),
+        Err(errno) => (0, -errno),
+    };
+    let mut response = libc::seccomp_notif_resp { id, val, error, flags: 0 };
+    // SAFETY: the struct is the one that this request reads.
+    checked(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut response) }.into())
+        .map(drop)
+}
+
+/// Puts a handle into the process that waits, and answers its call with the handle's number there.
+pub(crate) fn give_handle(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    handle: BorrowedFd<'_>,
+    close_on_exec: bool,
+) -> io::Result<()> {
+    let mut request = libc::seccomp_notif_addfd {
+        id,
+        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        srcfd: handle.as_raw_fd().cast_unsigned(),
+        newfd: 0,
+        newfd_flags: if close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
+    };
+    // SAFETY: the struct is the one that this request reads.
+    checked(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut request) }.into())
+        .map(drop)
+}
+
+/// Whether the call of a notification still waits.
+pub(crate) fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: the request reads one number.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+}
+
+/// A socket.
+pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the kernel made the handle for us.
+    let handle = checked(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) }.into())?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
+}
+
+/// Connects a socket to an address in the kernel's own form.
+pub(crate) fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
+    let len = address.len() as libc::socklen_t;
+    // SAFETY: the kernel reads as many bytes as it is told, which are there.
+    checked(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into()).map(drop)
+}
+
+/// Binds a socket to an address in the kernel's own form.
+pub(crate) fn bind(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
+    let len = address.len() as libc::socklen_t;
+    // SAFETY: the kernel reads as many bytes as it is told, which are there.
+    checked(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into()).map(drop)
+}
+
+/// The address that a socket is bound to, in the kernel's own form.
+pub(crate) fn bound_to(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut address = vec![0_u8; size_of::<libc::sockaddr_storage>()];
+    let mut len = address.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most as many bytes as there are, and says how many.
+    checked(unsafe { libc::getsockname(socket.as_raw_fd(), address.as_mut_ptr().cast(), &raw mut len) }.into())?;
+    address.truncate(len as usize);
+    Ok(address)
+}
+
+/// Sets the times of what a handle is, also of a symlink; none is now.
+pub(crate) fn set_times(handle: BorrowedFd<'_>, times: Option<&[libc::timespec; 2]>) -> io::Result<()> {
+    let times = times.map_or(std::ptr::null(), |times| times.as_ptr());
+    // SAFETY: the path is an empty C string; the times are two or none.
+    checked(unsafe { libc::utimensat(handle.as_raw_fd(), c"".as_ptr(), times, libc::AT_EMPTY_PATH) }.into()).map(drop)
+}
+
+/// Sets the owner and group of what a handle is, also of a symlink.
+pub(crate) fn set_owner(handle: BorrowedFd<'_>, user: u32, group: u32) -> io::Result<()> {
+    // SAFETY: the path is an empty C string.
+    checked(unsafe { libc::fchownat(handle.as_raw_fd(), c"".as_ptr(), user, group, libc::AT_EMPTY_PATH) }.into())
+        .map(drop)
+}
+
+/// Numbers that this process and those it forks read and write together.
+pub(crate) struct SharedNumbers {
+    first: *const std::sync::atomic::AtomicU64,
+    count: usize,
+}
+
+impl SharedNumbers {
+    pub(crate) fn new(count: usize) -> io::Result<Self> {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping of its own; it is zeroed and aligned to a page.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), count * size_of::<u64>(), access, flags, -1, 0) };
+        match at == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(Self { first: at.cast(), count }),
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[std::sync::atomic::AtomicU64] {
+        // SAFETY: so many numbers were mapped, and they stay as long as this value does.
+        unsafe { std::slice::from_raw_parts(self.first, self.count) }
+    }
+}
+
+impl Drop for SharedNumbers {
+    fn drop(&mut self) {
+        // SAFETY: this is the whole mapping, and nobody borrows from it any more.
+        unsafe {
+            libc::munmap(self.first.cast_mut().cast(), self.count * size_of::<u64>());
+        }
+    }
 }

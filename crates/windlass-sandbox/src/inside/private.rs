@@ -1,0 +1,86 @@
+//! The private directories of a session without namespaces: temporary files, a home, and a home for cargo that shows
+//! what the user's own holds. In a session with namespaces these are mounts at the usual paths; here they have paths of
+//! their own, which commands get by their environment.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::spec::{PRIVATE, Spec};
+
+/// How far a cache is made of directories of the session's own; deeper it is shown by symlinks. Cargo keeps what it
+/// unpacks at this depth.
+const DEPTH: usize = 3;
+/// Entries of a cache that are shown.
+const MOST_ENTRIES: usize = 20_000;
+const CARGO: &str = "home/.cargo";
+/// Directories that programs share, with the names that are always in them: semaphores of the C library, and terminals.
+/// They are usable only where no other program has something there, because commands could change it.
+const SHARED: &[(&str, &str)] = &[("/dev/shm", ""), ("/dev/pts", "ptmx")];
+
+/// The private directories.
+pub(crate) struct Private {
+    at: PathBuf,
+    writable: Vec<PathBuf>,
+}
+
+impl Private {
+    /// Makes them in a directory that is the session's own.
+    pub(crate) fn make(at: &Path, spec: &Spec) -> io::Result<Self> {
+        let own = ["tmp", "home"].map(|name| at.join(name));
+        own.iter().try_for_each(|dir| make_dir(dir))?;
+        if let Some(cargo) = spec.caches.iter().find(|cache| cache.join("registry").is_dir()) {
+            let mut left = MOST_ENTRIES;
+            show(cargo, &at.join(CARGO), DEPTH, &spec.hide, &mut left)?;
+        }
+        let mut writable = own.to_vec();
+        for (place, usual) in SHARED {
+            let unused = |mut entries: std::fs::ReadDir| entries.all(|one| one.is_ok_and(|one| one.file_name() == *usual));
+            if std::fs::read_dir(place).is_ok_and(unused) {
+                writable.push(place.into());
+            }
+        }
+        Ok(Self { at: at.to_owned(), writable })
+    }
+
+    /// Where commands put temporary files.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.at.join("tmp")
+    }
+
+    pub(crate) fn writable(&self) -> &[PathBuf] {
+        &self.writable
+    }
+
+    /// A variable whose value names a private directory, with the path that it has in this session.
+    pub(crate) fn resolve(&self, variable: &[u8]) -> Option<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        let at = variable.windows(PRIVATE.len()).position(|part| part == PRIVATE.as_bytes())?;
+        let (before, after) = (&variable[..at], &variable[at + PRIVATE.len()..]);
+        Some([before, self.at.as_os_str().as_bytes(), after].concat())
+    }
+}
+
+fn make_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Shows a directory in another one: directories are made anew down to a depth, what lies deeper is linked to. Names
+/// with a dot at the top are locks and databases, which a program makes anew.
+fn show(from: &Path, to: &Path, depth: usize, hidden: &[PathBuf], left: &mut usize) -> io::Result<()> {
+    make_dir(to)?;
+    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let lock = depth == DEPTH && name.as_encoded_bytes().starts_with(b".");
+        if lock || hidden.contains(&path) || *left == 0 {
+            continue;
+        }
+        *left -= 1;
+        let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        match folder && depth > 0 && name != "bin" {
+            true => show(&path, &to.join(name), depth - 1, hidden, left)?,
+            false => symlink(&path, to.join(name))?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,358 @@
+//! The sandbox without namespaces, in the real kernel: commands work on a copy, and the broker performs what Landlock
+//! does not judge.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use lab::{LOOK, helper, run, wait_until};
+use windlass_sandbox::{Access, AgentHome, Ended, Limits, Net, PRIVATE, Session, Spec, Standard, Tier, Tree};
+
+mod lab;
+
+/// A workspace, its copy, a folder beside them and a home.
+struct Lab {
+    _scratch: tempfile::TempDir,
+    base: PathBuf,
+    spec: Spec,
+}
+
+impl Lab {
+    fn new(net: Net) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().canonicalize().unwrap();
+        for folder in ["ws", "copy/src", "out", "home/.ssh", "home/tools/bin", "boxes"] {
+            fs::create_dir_all(base.join(folder)).unwrap();
+        }
+        fs::write(base.join("copy/README.md"), "hello\n").unwrap();
+        fs::write(base.join("ws/README.md"), "theirs\n").unwrap();
+        fs::write(base.join("out/victim.txt"), "original\n").unwrap();
+        fs::write(base.join("home/.ssh/id_x"), "planted\n").unwrap();
+        fs::write(base.join("home/tools/a"), "tool\n").unwrap();
+        fs::write(base.join("home/tools/credentials"), "planted\n").unwrap();
+        let spec = Spec {
+            tree: Tree::Copy { from: base.join("copy") },
+            tier: Tier::Broker,
+            net,
+            home: Some(base.join("home")),
+            read: vec![base.join("home/tools")],
+            hide: vec![base.join("home/tools/credentials")],
+            scratch: Some(base.join("boxes")),
+            ..Spec::around(base.join("ws"))
+        };
+        Self { _scratch: scratch, base, spec }
+    }
+
+    fn open(&self) -> Session {
+        Session::open(&helper(), &self.spec).unwrap().session
+    }
+
+    fn run(&self, line: &str) -> (Ended, String) {
+        run(&self.open(), &self.base.join("copy"), &line.replace("@", self.base.to_str().unwrap()))
+    }
+
+    /// The exit code and the output of a line in which `@` is the folder of everything.
+    #[track_caller]
+    fn check(&self, line: &str, code: i32, expect: &str) {
+        let (ended, output) = self.run(line);
+        let output = output.replace(self.base.to_str().unwrap(), "@");
+        assert_eq!((ended.status.code(), output.trim()), (Some(code), expect), "{line}");
+    }
+
+    /// The line fails, whatever it says, and nothing outside the copy is another than before.
+    #[track_caller]
+    fn check_refused(&self, line: &str) {
+        let before = fs::metadata(self.base.join("out/victim.txt")).unwrap();
+        let (ended, output) = self.run(line);
+        assert_ne!(ended.status.code(), Some(0), "{line}: {output}");
+        let after = fs::metadata(self.base.join("out/victim.txt")).unwrap();
+        assert_eq!((before.mode(), before.mtime(), before.uid()), (after.mode(), after.mtime(), after.uid()), "{line}");
+        assert_eq!(fs::read_to_string(self.base.join("out/victim.txt")).unwrap(), "original\n", "{line}");
+        assert_eq!(fs::read_to_string(self.base.join("ws/README.md")).unwrap(), "theirs\n", "{line}");
+        assert!(!output.contains("planted"), "{line}: {output}");
+    }
+}
+
+#[test]
+fn commands_work_on_the_copy() {
+    let lab = Lab::new(Net::Off);
+    lab.check("cat README.md && echo hi > src/a && mkdir d && mv src/a d/b && cat d/b && ln -s b d/c && rm d/c", 0, "hello\nhi");
+    assert_eq!(fs::read_to_string(lab.base.join("copy/d/b")).unwrap(), "hi\n");
+    lab.check("pwd; cat @/home/tools/a", 0, "@/copy\ntool");
+}
+
+#[test]
+fn nothing_outside_the_copy_is_read_or_written() {
+    let lab = Lab::new(Net::Off);
+    for line in [
+        "echo x > @/out/victim.txt",
+        "echo x > @/ws/README.md",
+        "cat @/ws/README.md",
+        "cat @/home/.ssh/id_x",
+        "cat @/home/tools/credentials",
+        "ln @/out/victim.txt h && echo x > h",
+        "mv @/out/victim.txt stolen",
+        "truncate -s 0 @/out/victim.txt",
+        "rm -f @/out/victim.txt; test ! -e @/out/victim.txt",
+        "mkdir @/out/new",
+        "ls @/out",
+        "echo x > /proc/self/root@/out/victim.txt",
+        "echo x > /tmp/windlass-broker-test",
+    ] {
+        lab.check_refused(line);
+    }
+}
+
+#[test]
+fn attributes_are_changed_in_the_copy_alone() {
+    let lab = Lab::new(Net::Off);
+    for line in [
+        "chmod 777 @/out/victim.txt",
+        "cd @/out && chmod 777 victim.txt",
+        "ln -s @/out/victim.txt l; chmod 777 l",
+        "touch -t 200001010000 @/out/victim.txt",
+        "chown 1:1 @/out/victim.txt",
+        "chmod 777 @/home/tools/a",
+        "python3 -c \"import os; os.fchmod(os.open('@/home/tools/a', 0), 0o777)\"",
+        "python3 -c \"import os; os.utime(os.open('@/home/tools/a', 0), (1, 1))\"",
+        "python3 -c \"import os; os.setxattr('@/home/tools/a', 'user.x', b'1')\"",
+        "chmod 4755 README.md",
+    ] {
+        lab.check_refused(line);
+    }
+    lab.check("chmod 750 README.md && stat -c %a README.md && cd src && chmod 600 ../README.md && stat -c %a ../README.md", 0, "750\n600");
+    lab.check("touch -t 200001010000 README.md && stat -c %y README.md | cut -c1-10", 0, "2000-01-01");
+    lab.check("ln -sf README.md s; touch -h -t 200101010000 s && stat -c %y s | cut -c1-10 && stat -c %y README.md | cut -c1-10", 0, "2001-01-01\n2000-01-01");
+    lab.check("cp -p README.md copy.md && stat -c %a copy.md; tar cf a.tar README.md && mkdir x && tar xpf a.tar -C x && stat -c '%a %y' x/README.md | cut -c1-14", 0, "600\n600 2000-01-01");
+    lab.check("python3 -c \"import os; f=os.open('README.md',0); os.fchmod(f,0o644); os.utime(f,(5,5)); os.chmod('/proc/self/fd/%d'%f, 0o640); print(oct(os.stat('README.md').st_mode))\"", 0, "0o100640");
+}
+
+#[test]
+fn a_server_of_a_command_is_reached_by_its_clients() {
+    let lab = Lab::new(Net::Loopback);
+    let serve = "python3 - <<'E'
+import socket, threading
+def serve(host, family):
+    s = socket.socket(family); s.bind((host, 0)); s.listen(5)
+    def answer():
+        c, _ = s.accept(); c.sendall(b'hi ' + c.recv(9)); c.close()
+    threading.Thread(target=answer).start()
+    return s.getsockname()[1]
+for host, family, to in [('127.0.0.1', 2, '127.0.0.1'), ('0.0.0.0', 2, 'localhost'), ('::', 10, '127.0.0.1'), ('', 2, '127.0.0.1')]:
+    port = serve(host, family)
+    c = socket.create_connection((to, port), 5); c.sendall(b'you'); print(c.recv(99).decode()); c.close()
+E";
+    lab.check(serve, 0, "hi you\nhi you\nhi you\nhi you");
+}
+
+#[test]
+fn a_port_that_was_given_up_can_be_bound_again() {
+    let lab = Lab::new(Net::Loopback);
+    let line = "python3 - <<'E'
+import socket
+s = socket.socket(); s.bind(('', 0)); port = s.getsockname()[1]; s.close()
+t = socket.socket(); t.bind(('127.0.0.1', port)); t.listen(); t.listen(9)
+c = socket.create_connection(('127.0.0.1', port)); print('again')
+E";
+    lab.check(line, 0, "again");
+}
+
+#[test]
+fn a_closed_connection_is_closed_for_the_other_side() {
+    let lab = Lab::new(Net::Loopback);
+    let line = "python3 - <<'E'
+import socket
+s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()
+c = socket.create_connection(s.getsockname()); p, _ = s.accept(); c.close()
+p.settimeout(5); print(p.recv(1))
+E";
+    lab.check(line, 0, "b''");
+}
+
+#[test]
+fn nothing_else_of_this_machine_is_reached() {
+    let lab = Lab::new(Net::Loopback);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let socket = lab.base.join("out/s");
+    let _unix = UnixListener::bind(&socket).unwrap();
+    for line in [
+        format!("exec 3<>/dev/tcp/127.0.0.1/{port}"),
+        format!("python3 -c \"import socket; socket.create_connection(('127.0.0.1',{port}),2)\""),
+        format!("python3 -c \"import socket; s=socket.socket(10); s.connect(('::ffff:127.0.0.1',{port}))\""),
+        format!("python3 -c \"import socket; s=socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1',{port}))\""),
+        "python3 -c \"import socket; socket.socket(2,2)\"".to_owned(),
+        "python3 -c \"import socket; socket.socket(2,3,1)\"".to_owned(),
+        "python3 -c \"import socket; socket.socket(17,3)\"".to_owned(),
+        "python3 -c \"import socket; socket.socketpair(1,2)\"".to_owned(),
+        "python3 -c \"import socket; s=socket.socket(1); s.connect('@/out/s')\"".to_owned(),
+        "ln -s @/out/s s; python3 -c \"import socket; s=socket.socket(1); s.connect('s')\"".to_owned(),
+        "python3 -c \"import socket; s=socket.socket(1); s.bind('@/out/t')\"".to_owned(),
+        "python3 -c \"import socket; s=socket.socket(1); s.connect(chr(0)+'windlass-test')\"".to_owned(),
+        "python3 -c \"import socket; s=socket.create_connection(('10.1.1.1',80),1)\"".to_owned(),
+    ] {
+        lab.check_refused(&line);
+    }
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err());
+    lab.check("python3 -c \"
+import socket
+s=socket.socket(1); s.bind('here'); s.listen()
+c=socket.socket(1); c.connect('here'); p,_=s.accept(); c.send(b'x'); print(p.recv(1))\"", 0, "b'x'");
+}
+
+#[test]
+fn without_a_network_nothing_is_bound_or_reached() {
+    let lab = Lab::new(Net::Off);
+    lab.check_refused("python3 -c \"import socket; s=socket.socket(); s.bind(('127.0.0.1',0))\"");
+    lab.check_refused("python3 -c \"import socket; s=socket.socket(); s.listen()\"");
+    lab.check_refused("exec 3<>/dev/tcp/127.0.0.1/1");
+}
+
+#[test]
+fn a_socket_that_listens_without_an_address_is_bound_to_loopback() {
+    let lab = Lab::new(Net::Loopback);
+    lab.check("python3 -c \"import socket; s=socket.socket(); s.listen(); print(s.getsockname()[0])\"", 0, "127.0.0.1");
+}
+
+#[test]
+fn the_engine_is_reached_where_it_listens_for_commands() {
+    let mut lab = Lab::new(Net::Proxy);
+    let opened = Session::open(&helper(), &lab.spec).unwrap();
+    let (port, listener) = opened.listener.unwrap();
+    let accept = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    });
+    let (ended, output) = run(&opened.session, &lab.base.join("copy"), &format!("echo hello > /dev/tcp/127.0.0.1/{port}"));
+    assert!(ended.status.success(), "{output}");
+    assert_eq!(accept.join().unwrap(), "hello\n");
+    drop(opened.session);
+    // Commands have no part in what listens for an agent.
+    lab.spec.agent = Some(AgentHome { from: lab.base.join("home"), files: Vec::new() });
+    lab.spec.net = Net::Off;
+    let session = lab.open();
+    let (done, made) = std::sync::mpsc::channel();
+    session.enclose(1, move |result| drop(done.send(result))).unwrap();
+    let (place, listeners) = made.recv().unwrap().unwrap();
+    let port = listeners[0].0;
+    let (ended, _) = run(&session, &lab.base.join("copy"), &format!("echo x > /dev/tcp/127.0.0.1/{port}"));
+    assert!(!ended.status.success());
+    let line = format!("echo x > /dev/tcp/127.0.0.1/{port} && echo note > {}/home/note", lab.base.display());
+    let null = || fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
+    let standard = Standard { input: null(), output: null(), error: null() };
+    let (done, ended) = std::sync::mpsc::channel();
+    let argv = ["/bin/bash".into(), "-c".into(), line.into()];
+    let child =
+        session.start_in(&place, &argv, &[], &lab.base.join("copy"), standard, move |end| drop(done.send(end))).unwrap();
+    assert!(ended.recv().unwrap().unwrap().status.success());
+    drop(child);
+    assert_eq!(fs::read_to_string(lab.base.join("home/note")).unwrap(), "note\n");
+}
+
+#[test]
+fn a_command_that_only_reads_changes_nothing() {
+    let lab = Lab::new(Net::Off);
+    let (_, output) = lab.run(LOOK);
+    assert!(output.starts_with("hello\n"), "{output}");
+    assert!(!lab.base.join("copy/new").exists());
+}
+
+#[test]
+fn variables_lead_to_private_directories() {
+    let lab = Lab::new(Net::Off);
+    let session = lab.open();
+    let (mut reads, writes) = std::io::pipe().unwrap();
+    let input = fs::File::open("/dev/null").unwrap().into();
+    let standard = Standard { input, output: writes.try_clone().unwrap().into(), error: writes.into() };
+    let env = [("TMPDIR".into(), format!("{PRIVATE}/tmp").into()), ("HOME".into(), format!("{PRIVATE}/home").into())];
+    let line = "t=$(mktemp) && echo x > $t && echo y > ~/z && cat $t ~/z";
+    let argv = ["/bin/bash".into(), "-c".into(), line.into()];
+    let (done, ended) = std::sync::mpsc::channel();
+    let dir = lab.base.join("copy");
+    let child = session.start(&argv, &env, &dir, Access::Write, standard, move |end| drop(done.send(end))).unwrap();
+    let mut output = String::new();
+    reads.read_to_string(&mut output).unwrap();
+    ended.recv().unwrap().unwrap();
+    drop(child);
+    assert_eq!(output, "x\ny\n");
+    drop(session);
+    wait_until(|| fs::read_dir(lab.base.join("boxes")).unwrap().next().is_none());
+}
+
+#[test]
+fn nothing_outlives_its_command() {
+    let lab = Lab::new(Net::Off);
+    let mark = format!("windlass-{}", std::process::id());
+    lab.check(&format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); (sleep 61 # {mark}\n) & disown; echo done"), 0, "done");
+    let alive = |mark: &str| {
+        fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            entry.file_name() != *std::process::id().to_string() && String::from_utf8_lossy(&line).contains(mark)
+        })
+    };
+    assert!(!alive(&mark));
+    // Also where the command is killed, and where the whole session goes.
+    let session = lab.open();
+    let null = || fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
+    let standard = Standard { input: null(), output: null(), error: null() };
+    let line = format!("setsid sh -c 'touch started; sleep 60; : {mark}' & wait");
+    let argv = ["/bin/bash".into(), "-c".into(), line.into()];
+    let (done, ended) = std::sync::mpsc::channel();
+    let dir = lab.base.join("copy");
+    let child = session.start(&argv, &[], &dir, Access::Write, standard, move |end| drop(done.send(end))).unwrap();
+    wait_until(|| lab.base.join("copy/started").exists());
+    assert!(alive(&mark));
+    child.kill();
+    ended.recv().unwrap().unwrap();
+    assert!(!alive(&mark));
+}
+
+#[test]
+fn signals_and_memory_of_other_processes_are_out_of_reach() {
+    let lab = Lab::new(Net::Off);
+    let mut canary = std::process::Command::new("sleep").arg("60").env("CANARY", "planted").spawn().unwrap();
+    let pid = canary.id();
+    for line in [
+        format!("kill -9 {pid}"),
+        format!("tr '\\0' '\\n' < /proc/{pid}/environ"),
+        format!("cat /proc/{pid}/root/etc/hostname"),
+        format!("prlimit --pid {pid} --nofile=1"),
+        format!("renice 19 {pid}"),
+        format!("python3 -c \"import ctypes; l=ctypes.CDLL(None); assert l.ptrace(16,{pid},0,0)==0\""),
+        "python3 -c \"import ctypes; l=ctypes.CDLL(None); assert l.shmget(1,4096,0o1666)>=0\"".to_owned(),
+    ] {
+        lab.check_refused(&line);
+    }
+    assert!(canary.try_wait().unwrap().is_none());
+    canary.kill().unwrap();
+    canary.wait().unwrap();
+}
+
+#[test]
+fn limits_hold() {
+    let mut lab = Lab::new(Net::Off);
+    lab.spec.limits = Limits { processes: 40, memory: 200 << 20, ..Limits::default() };
+    let (ended, _) = lab.run("for i in $(seq 100); do sleep 5 & done; wait");
+    assert!(ended.limits.processes);
+    let (ended, _) = lab.run("python3 -c 'x=bytearray(400<<20)'");
+    assert!(!ended.status.success());
+}
+
+#[test]
+fn usual_programs_work() {
+    let lab = Lab::new(Net::Loopback);
+    lab.check("git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline | wc -l", 0, "1");
+    lab.check("printf 'int main(){return 3;}' > a.c && gcc -o a a.c && ./a; echo $?", 0, "3");
+    lab.check("cat <(echo sub)", 0, "sub");
+    lab.check("python3 -c \"import socket; print(socket.getaddrinfo('localhost', 80, type=1)[0][4][1])\"", 0, "80");
+    lab.check("node -e \"const h=require('http');const s=h.createServer((q,r)=>r.end('ok')).listen(0,()=>h.get({port:s.address().port},r=>{r.pipe(process.stdout);r.on('end',()=>s.close())}))\"", 0, "ok");
+    assert!(lab.base.join("copy/a").metadata().unwrap().permissions().mode() & 0o111 != 0);
+}
