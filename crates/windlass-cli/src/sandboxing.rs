@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{Mode, Reach};
 use windlass_host::config::Layers;
-use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan};
+use windlass_host::sandbox::{AgentPlan, Helper, Level, Limits, NetPolicy, Sandbox, SandboxPlan, Tier};
+use windlass_sandbox::Offer;
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -49,6 +50,7 @@ pub(crate) fn sandbox(
         hidden,
         limits: limits(settings)?,
         accept_landlock: settings.layers.text("sandbox.accept") == Some("landlock"),
+        require: required_tier(settings),
         agent,
         home,
     };
@@ -56,6 +58,21 @@ pub(crate) fn sandbox(
     // What was asked for by name is had or refused before the first token; the default waits for the first command.
     let named = settings.layers.get("sandbox.level").is_some();
     Ok(Some(if named { sandbox.demanded() } else { sandbox }))
+}
+
+/// The weakest tier that will do: the project's applies where it is stricter.
+fn required_tier(settings: &Settings) -> Option<Tier> {
+    let read = |layers: &Layers<'_>| match layers.text("sandbox.require") {
+        Some("namespaces") => Some(Tier::Namespaces),
+        Some("broker") => Some(Tier::Broker),
+        _ => None,
+    };
+    read(&settings.layers).max(read(&settings.project))
+}
+
+/// The tiers that this kernel offers, found by trying them around a folder.
+pub(crate) fn offer(folder: &Path) -> Result<Offer, Failure> {
+    Ok(windlass_sandbox::probe(&helper()?, folder, &std::env::temp_dir()))
 }
 
 /// This program, as the helper.

@@ -150,9 +150,43 @@ pub struct Terms {
     /// judges by what is really in force.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+    /// The kernel mechanisms that confine commands.
+    #[serde(default)]
+    pub tier: SandboxTier,
+    /// What commands can still see or do outside the workspace, one phrase each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_held: Vec<String>,
     /// The version of the agent, where it is not ours and that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
+}
+
+/// The kernel mechanisms that confine commands, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxTier {
+    /// Nothing confines them.
+    #[default]
+    None,
+    /// Landlock and system call filters. Names in the workspace are not protected.
+    Landlock,
+    /// Landlock, system call filters, and a broker for the network; on a copy of the workspace.
+    Broker,
+    /// Namespaces, Landlock and system call filters.
+    Namespaces,
+}
+
+impl SandboxTier {
+    /// As settings and people write it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Landlock => "landlock",
+            Self::Broker => "broker",
+            Self::Namespaces => "namespaces",
+        }
+    }
 }
 
 /// What landed.

@@ -9,7 +9,7 @@
 
 mod aside;
 mod catching_up;
-mod copied;
+pub(crate) mod copied;
 #[cfg(test)]
 mod enclosed_tests;
 mod landing;
@@ -35,6 +35,7 @@ use windlass_sandbox::{Session, Spec};
 
 pub(crate) use self::shelf::remove_tree;
 pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
+pub(crate) use self::survey::list as list_folder;
 pub use self::untold::{Untold, landing_was_told, untold_landings};
 
 use self::work::Work;

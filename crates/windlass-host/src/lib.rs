@@ -25,4 +25,5 @@ pub mod secret;
 pub mod session_log;
 pub mod transaction;
 pub mod trust;
+mod working_copy;
 pub mod workspace;

@@ -9,25 +9,30 @@ mod look;
 pub(crate) mod names;
 mod net;
 mod plan;
+mod private_env;
 mod proxy;
+mod terms;
 #[cfg(test)]
 pub(crate) mod test_helper;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::task::AbortHandle;
+pub use windlass_sandbox::Tier;
 pub(crate) use windlass_sandbox::Tree;
-use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Tier};
+use windlass_sandbox::{AGENT_HOME, Access, Listener, Opened, Place, Session, Spec};
 
 pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
 pub use self::plan::{Level, SandboxPlan};
+pub use self::terms::{not_held, tier_of};
 pub use windlass_sandbox::{Ended, Helper, Limits, SandboxError, Standard};
 
 use self::proxy::Refused;
+use crate::working_copy::WorkingCopy;
 
 /// A sandbox that is opened when it is needed.
 #[derive(Debug)]
@@ -42,6 +47,8 @@ pub struct Sandbox {
     /// Somebody asked for it by name: then it is opened before the first token, or the run is refused.
     demanded: bool,
     state: Mutex<State>,
+    /// The tier that was found on this machine.
+    found: Arc<OnceLock<Tier>>,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +79,11 @@ pub(crate) struct Inside {
     proxy: Option<AbortHandle>,
     /// By which means commands are held.
     pub(crate) tier: Tier,
+    workspace: PathBuf,
+    /// Where commands see the tree, if not at the workspace's path.
+    tree_at: Option<PathBuf>,
+    /// The copy that commands in place work on.
+    copy: Option<Arc<WorkingCopy>>,
 }
 
 impl Drop for Inside {
@@ -87,15 +99,16 @@ impl Sandbox {
     #[must_use]
     pub fn new(plan: SandboxPlan, helper: Helper, env: Vec<(OsString, OsString)>) -> Self {
         let tree = TreePlan::default();
-        Self { plan, helper, env, tree, agent_home: None, demanded: false, state: Mutex::default() }
+        let (state, found) = (Mutex::default(), Arc::default());
+        Self { plan, helper, env, tree, agent_home: None, demanded: false, state, found }
     }
 
     /// Another one by the same plan, with another tree at the workspace's path. Whatever its commands change stays in
     /// that tree, so that no name in it needs protection.
     pub(crate) fn over(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
-        let agent_home = self.agent_home.clone();
-        Self { plan, helper, env, tree, agent_home, demanded: true, state: Mutex::default() }
+        let (agent_home, found) = (self.agent_home.clone(), Arc::clone(&self.found));
+        Self { plan, helper, env, tree, agent_home, demanded: true, state: Mutex::default(), found }
     }
 
     /// Another one by the same plan for the isolated runs of a session, in which the agent of the plan has its home;
@@ -124,30 +137,75 @@ impl Sandbox {
         self
     }
 
-    /// Whether it has to be opened before anything else happens: it was asked for, or what it will be depends on
-    /// what the kernel offers.
+    /// Whether it has to be opened before anything else happens: it was asked for, or the tier is not known without
+    /// trying.
     pub(crate) fn opens_first(&self) -> bool {
-        self.demanded || self.plan.accept_landlock
+        self.demanded || self.plan.accept_landlock || self.plan.require.is_some() || terms::namespaces_may_be_refused()
     }
 
-    /// What commands may do and reach, for the event that says so, and whether they are held by all of it.
-    #[must_use]
-    pub fn terms(&self) -> (String, String, bool) {
-        let level = match self.plan.level {
-            Level::ReadOnly => "read-only",
-            Level::WorkspaceWrite => "workspace-write",
-        };
-        let network = self.plan.net.to_string();
-        match &*self.lock() {
-            State::Open(inside) if inside.tier == Tier::Landlock => {
-                (format!("{level}: landlock+seccomp"), network, false)
-            }
-            State::Refused(_) => (format!("{level}: not available, so commands are refused"), network, false),
-            State::Closed if namespaces_are_off() => {
-                (format!("{level}: not available, so commands are refused"), network, false)
-            }
-            State::Open(_) | State::Closed => (format!("{level}: namespaces+landlock+seccomp"), network, true),
+    /// The tier that this machine has for the plan, found by trying. Known once for all sandboxes by this plan.
+    pub(crate) fn tier(&self) -> Result<Tier, SandboxError> {
+        if let Some(tier) = self.known_tier() {
+            return Ok(tier);
         }
+        let attempt = |tier| {
+            let spec = self.spec(tier, &TreePlan::default());
+            let bare = Spec { access: Access::ReadOnly, protect: Vec::new(), hide: Vec::new(), journal: None, ..spec };
+            Session::open(&self.helper, &bare).map(drop)
+        };
+        let (tier, ()) = self.first_of(Tier::Namespaces, attempt)?;
+        Ok(*self.found.get_or_init(|| tier))
+    }
+
+    fn known_tier(&self) -> Option<Tier> {
+        self.found.get().copied()
+    }
+
+    /// The strongest tier that can be had, from one on, with what it was opened as.
+    fn first_of<T>(
+        &self,
+        from: Tier,
+        attempt: impl Fn(Tier) -> Result<T, SandboxError>,
+    ) -> Result<(Tier, T), SandboxError> {
+        let least = match (self.plan.require, self.plan.accept_landlock) {
+            (Some(least), _) => least,
+            (None, true) => Tier::Landlock,
+            (None, false) => Tier::Broker,
+        };
+        let mut reasons = Vec::new();
+        for tier in [Tier::Namespaces, Tier::Broker, Tier::Landlock] {
+            if tier > from || tier < least {
+                continue;
+            }
+            match attempt(tier) {
+                Ok(opened) => return Ok((tier, opened)),
+                Err(why @ (SandboxError::NoLayers(_) | SandboxError::Invalid(_))) => return Err(why),
+                Err(why) => reasons.push(format!("{}: {why}", terms::tier_of(tier).word())),
+            }
+        }
+        Err(unavailable(&reasons, self.plan.require))
+    }
+
+    fn spec(&self, tier: Tier, tree: &TreePlan) -> Spec {
+        self.plan.spec(&self.env, tier, tree, self.agent_home.as_deref())
+    }
+
+    /// Paths of the workspace that commands must not read, relative to it.
+    pub(crate) fn hidden_in_workspace(&self) -> Vec<PathBuf> {
+        let root = &self.plan.root;
+        let hide = self.spec(Tier::Broker, &TreePlan::default()).hide;
+        let below = hide.iter().filter_map(|path| path.strip_prefix(root).ok()).map(Path::to_path_buf);
+        below.filter(|path| !path.as_os_str().is_empty()).collect()
+    }
+
+    /// The path at which commands see the tree, where that is not the workspace's own.
+    pub(crate) fn path_of_tree(&self) -> Result<Option<PathBuf>, SandboxError> {
+        Ok(self.inside()?.tree_at.clone())
+    }
+
+    /// The copy that commands in place work on, where there is no view that could protect names in the workspace.
+    pub(crate) fn working_copy(&self) -> Result<Option<Arc<WorkingCopy>>, SandboxError> {
+        Ok(self.inside()?.copy.clone())
     }
 
     /// Where the layers of single commands are made.
@@ -204,26 +262,34 @@ impl Sandbox {
     }
 
     fn enter(&self) -> Result<Inside, SandboxError> {
-        let spec = |tier| self.plan.spec(&self.env, tier, &self.tree, self.agent_home.as_deref());
-        let whole = Session::open(&self.helper, &spec(Tier::Full));
-        let (opened, tier) = match whole {
-            Ok(opened) => (opened, Tier::Full),
-            Err(why @ SandboxError::NoLayers(_)) => return Err(why),
-            // Without a view of its own nothing else can stand at the workspace's path.
-            Err(why) if self.tree.tree.is_some() => return Err(unavailable(&why)),
-            Err(why) if self.plan.accept_landlock => {
-                let weaker = Session::open(&self.helper, &spec(Tier::Landlock));
-                (
-                    weaker
-                        .map_err(|also| SandboxError::Unavailable(format!("{why}; nor can Landlock alone: {also}")))?,
-                    Tier::Landlock,
-                )
+        let from = self.known_tier().unwrap_or(Tier::Namespaces);
+        let layered = matches!(self.tree.tree, Some(Tree::Layered { .. }));
+        let (tier, (opened, tree_at, copy)) = self.first_of(from, |tier| match tier {
+            Tier::Namespaces => {
+                let opened = Session::open(&self.helper, &self.spec(tier, &self.tree));
+                // Without a view of its own no layer can stand at the workspace's path, but a copy can be worked on.
+                let opened = opened.map_err(|why| match why {
+                    SandboxError::Unavailable(why) if layered => SandboxError::NoLayers(why),
+                    other => other,
+                });
+                Ok((opened?, None, None))
             }
-            Err(why) => return Err(unavailable(&why)),
-        };
+            Tier::Broker if layered => {
+                Err(SandboxError::NoLayers("without namespaces a directory cannot have a private layer".to_owned()))
+            }
+            Tier::Broker => self.enter_with_broker(),
+            Tier::Landlock if self.tree.tree.is_some() => {
+                Err(SandboxError::Unavailable("it cannot keep commands from your tree".to_owned()))
+            }
+            Tier::Landlock => Ok((Session::open(&self.helper, &self.spec(tier, &self.tree))?, None, None)),
+        })?;
+        let _ = self.found.set(tier);
         let Opened { session, listener, tree } = opened;
         let refused = Refused::default();
         let mut env = without_proxies(&self.env, &self.plan.net);
+        if tier == Tier::Broker {
+            env = private_env::of_commands(env, self.plan.home.as_deref());
+        }
         let mut proxy = None;
         if let (NetPolicy::Hosts(rules), Some(listener)) = (&self.plan.net, listener) {
             let (task, variables) = way_out(listener, rules.clone(), &refused)?;
@@ -231,7 +297,29 @@ impl Sandbox {
             env.extend(variables);
         }
         env.extend(self.usual_variables());
-        Ok(Inside { tree: Mutex::new(tree), session, env, refused, proxy, tier })
+        let workspace = self.plan.root.clone();
+        Ok(Inside { tree: Mutex::new(tree), session, env, refused, proxy, tier, workspace, tree_at, copy })
+    }
+
+    /// Without namespaces commands work on a copy, at a path of its own. In place it is made here, unless commands only
+    /// read and nothing is hidden from them.
+    fn enter_with_broker(&self) -> Result<(Opened, Option<PathBuf>, Option<Arc<WorkingCopy>>), SandboxError> {
+        let open = |tree: Tree| {
+            let plan = TreePlan { tree: Some(tree), git: self.tree.git.clone() };
+            Session::open(&self.helper, &self.spec(Tier::Broker, &plan))
+        };
+        if let Some(tree) = &self.tree.tree {
+            let at = if let Tree::Copy { from } = tree { Some(from.clone()) } else { None };
+            return Ok((open(tree.clone())?, at, None));
+        }
+        let (hidden, itself) = (self.hidden_in_workspace(), self.spec(Tier::Broker, &self.tree));
+        if hidden.is_empty() && (self.plan.level == Level::ReadOnly || itself.protect.is_empty()) {
+            return Ok((Session::open(&self.helper, &itself)?, None, None));
+        }
+        let copy = WorkingCopy::make(&self.plan.root, hidden, &self.plan.copies())
+            .map_err(|why| SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}")))?;
+        let at = copy.path().to_owned();
+        Ok((open(Tree::Copy { from: at.clone() })?, Some(at), Some(Arc::new(copy))))
     }
 
     /// What everything that is started has in its environment.
@@ -260,7 +348,13 @@ impl Sandbox {
         let made = made.await.unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
         let (place, mut listeners) = made?;
         let refused = Refused::default();
-        let mut env = agent::environment(&self.env, self.plan.home.as_deref());
+        let seen_home = if inside.tier == Tier::Namespaces { PathBuf::from(AGENT_HOME) } else { home.clone() };
+        let mut env = agent::environment(&self.env, self.plan.home.as_deref(), &seen_home);
+        let mut links = Vec::new();
+        if inside.tier == Tier::Broker {
+            env = private_env::of_agent(env);
+            links = agent.link_files(&home).map_err(SandboxError::Unavailable)?;
+        }
         env.extend(self.usual_variables());
         agent.search_first(&mut env);
         let mut proxy = None;
@@ -271,7 +365,7 @@ impl Sandbox {
         }
         let files = agent.home_files.iter().map(|file| file.to.clone()).collect();
         let (endpoint, limits) = (listeners.pop(), self.plan.limits);
-        Ok(Lodging { place, home, files, endpoint, env, refused, proxy, limits })
+        Ok(Lodging { place, home, seen_home, links, files, endpoint, env, refused, proxy, limits })
     }
 
     /// What the sandbox has to say about a command that ended.
@@ -289,7 +383,7 @@ impl Sandbox {
             }
         }
         if failed || !refused.is_empty() {
-            text.extend(hint::hint(output, self.plan.level, &self.plan.net, &refused));
+            text.extend(hint::hint(output, self.plan.level, &self.plan.net, &refused, inside.tier));
         }
         Remarks { text, refused }
     }
@@ -301,6 +395,10 @@ pub(crate) struct Lodging {
     pub(crate) place: Place,
     /// Its home as it is outside of the view.
     pub(crate) home: PathBuf,
+    /// Its home as it sees it.
+    pub(crate) seen_home: PathBuf,
+    /// Links in the home to files of the person's, which go with the place.
+    links: Vec<PathBuf>,
     /// What in its home is the person's.
     pub(crate) files: Vec<String>,
     /// Where its model is to be.
@@ -313,9 +411,6 @@ pub(crate) struct Lodging {
 }
 
 impl Lodging {
-    /// Its home as it sees it.
-    pub(crate) const HOME: &'static str = AGENT_HOME;
-
     /// Hosts that were refused since somebody last looked.
     pub(crate) fn take_refused(&self) -> Vec<String> {
         self.refused.take()
@@ -324,6 +419,9 @@ impl Lodging {
 
 impl Drop for Lodging {
     fn drop(&mut self) {
+        for link in self.links.iter().filter(|link| link.is_symlink()) {
+            let _ = std::fs::remove_file(link);
+        }
         if let Some(proxy) = &self.proxy {
             proxy.abort();
         }
@@ -338,6 +436,14 @@ pub(crate) struct Remarks {
 }
 
 impl Inside {
+    /// A directory of the workspace as commands see it.
+    fn seen_at(&self, dir: &Path) -> PathBuf {
+        match (&self.tree_at, dir.strip_prefix(&self.workspace)) {
+            (Some(tree), Ok(below)) => tree.join(below),
+            _ => dir.to_owned(),
+        }
+    }
+
     /// Starts a command; see [`Session::start`].
     pub(crate) fn start(
         &self,
@@ -347,7 +453,7 @@ impl Inside {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session.start(argv, &self.env, dir, access, standard, done)
+        self.session.start(argv, &self.env, &self.seen_at(dir), access, standard, done)
     }
 
     /// Starts a program of an agent; see [`Session::start_in`].
@@ -360,7 +466,7 @@ impl Inside {
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
     ) -> Result<windlass_sandbox::Child, SandboxError> {
-        self.session.start_in(place, argv, env, dir, standard, done)
+        self.session.start_in(place, argv, env, &self.seen_at(dir), standard, done)
     }
 
     /// Starts a command over a layer of its own; see [`Session::start_over`].
@@ -388,21 +494,17 @@ fn way_out(
     Ok((runtime.spawn(served).abort_handle(), proxy_variables(port)))
 }
 
-/// What cannot be had, with what to do about it.
-fn unavailable(why: &SandboxError) -> SandboxError {
+/// Why no tier can be had, with what to do about it.
+fn unavailable(reasons: &[String], required: Option<Tier>) -> SandboxError {
+    let required = match required {
+        Some(least) => format!(" (`sandbox.require` asks for {})", terms::tier_of(least).word()),
+        None => String::new(),
+    };
     SandboxError::Unavailable(format!(
-        "the kernel sandbox is not available: {why}. Allow user namespaces (sysctl user.max_user_namespaces, \
-         kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or accept weaker means with \
-         the setting `sandbox.accept = \"landlock\"`, or run without a sandbox with `--sandbox full`; \
-         `windlass doctor` says what this kernel offers"
+        "no kernel sandbox is available{required}: {}; `windlass doctor` says what to do on this machine. To go on without \
+         it: accept Landlock alone with the setting `sandbox.accept = \"landlock\"`, or use `--sandbox full --in-place`",
+        reasons.join("; ")
     ))
-}
-
-/// Whether the system says outright that it gives no namespaces. That it does not say so is no promise.
-fn namespaces_are_off() -> bool {
-    let number = |file: &str| std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    number("/proc/sys/user/max_user_namespaces") == Some(0)
-        || (number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) && !rustix::process::geteuid().is_root())
 }
 
 /// Nobody's proxy but ours leads out of a sandbox.

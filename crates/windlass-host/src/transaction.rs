@@ -18,8 +18,8 @@ use std::sync::Arc;
 use windlass_core::BoxFuture;
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
-    Changes, FileChange, Files, Isolation, Landed, Landing, Opening, Processes, Snapshots, Terms, Transaction,
-    WorkspaceError, WorkspaceErrorKind, Workspaces,
+    Changes, FileChange, Files, Isolation, Landed, Landing, Opening, Processes, SandboxTier, Snapshots, Terms,
+    Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
 use self::commands::Commands;
@@ -106,12 +106,20 @@ impl InPlaceRun {
 
 impl Transaction for InPlaceRun {
     fn terms(&self) -> Terms {
-        let (isolation, network, held) = match &self.sandbox {
-            Some(sandbox) => sandbox.terms(),
-            None => ("none".into(), "open".into(), false),
-        };
-        let (strategy, metering, gate) = ("in_place".into(), "wire".into(), "per_call".into());
-        Terms { strategy, isolation, metering, gate, network, held, agent_version: None }
+        if let Some(sandbox) = &self.sandbox {
+            return sandbox.terms("in_place");
+        }
+        Terms {
+            strategy: "in_place".into(),
+            isolation: "none".into(),
+            metering: "wire".into(),
+            gate: "per_call".into(),
+            network: "open".into(),
+            held: false,
+            tier: SandboxTier::None,
+            not_held: vec!["commands can do whatever you can".to_owned()],
+            agent_version: None,
+        }
     }
 
     fn files(&self) -> Arc<dyn Files> {

@@ -39,6 +39,8 @@ const MAX_LISTED: usize = 20_000;
 pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
+    /// Another path that stands for the root in what callers give: the workspace that a copy was made of.
+    alias: Option<PathBuf>,
     kernel: KernelLookup,
     swept: write::Swept,
     /// What is made in it is for its owner alone.
@@ -54,7 +56,13 @@ impl Root {
 
     /// A tree that stands for the directory at this path: what the path shows to others is something else.
     pub(crate) fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
-        Self { dir, path, kernel: KernelLookup::default(), swept: write::Swept::default(), private: false }
+        let (kernel, swept) = (KernelLookup::default(), write::Swept::default());
+        Self { dir, path, alias: None, kernel, swept, private: false }
+    }
+
+    /// The same, with paths below `alias` taken for paths below the root.
+    pub(crate) fn also_at(self, alias: PathBuf) -> Self {
+        Self { alias: Some(alias), ..self }
     }
 
     /// Opens a directory that somebody writes who is not trusted: no link in it is followed at its end, and what we make
@@ -100,10 +108,11 @@ impl Root {
         if !path.is_absolute() {
             return Ok(path.to_owned());
         }
-        match path.strip_prefix(&self.path) {
-            Ok(inside) if inside.as_os_str().is_empty() => Ok(PathBuf::from(".")),
-            Ok(inside) => Ok(inside.to_owned()),
-            Err(_) => Err(outside(path)),
+        let alias = self.alias.as_ref().and_then(|alias| path.strip_prefix(alias).ok());
+        match path.strip_prefix(&self.path).ok().or(alias) {
+            Some(inside) if inside.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+            Some(inside) => Ok(inside.to_owned()),
+            None => Err(outside(path)),
         }
     }
 

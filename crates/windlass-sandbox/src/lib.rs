@@ -24,4 +24,6 @@ pub use inside::supervise;
 pub use probe::{Offer, landlock_version, probe};
 #[cfg(target_os = "linux")]
 pub use session::{Child, Ended, Helper, Listener, Opened, Place, SandboxError, Session, Standard};
-pub use spec::{AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, Net, PRIVATE, Protected, Protection, Spec, Tier, Tree};
+pub use spec::{
+    AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, Net, PRIVATE, Protected, Protection, Spec, Tier, Tree,
+};

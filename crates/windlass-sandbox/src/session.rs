@@ -39,6 +39,9 @@ pub enum SandboxError {
     /// The kernel or its settings refuse a part of it.
     #[error("{0}")]
     Unavailable(String),
+    /// Something that was asked for is not there or cannot be, whatever the kernel offers.
+    #[error("{0}")]
+    Invalid(String),
     /// This kernel, or a file system, cannot put a private layer over a directory.
     #[error("{0}")]
     NoLayers(String),
@@ -339,6 +342,7 @@ fn introduce(control: &UnixStream, inbox: &mut Inbox, spec: &Spec) -> Result<(u3
         Report::Ready { port, tree } => Ok((port, tree)),
         Report::Unavailable { why } => Err(SandboxError::Unavailable(why)),
         Report::NoLayers { why } => Err(SandboxError::NoLayers(why)),
+        Report::Invalid { why } => Err(SandboxError::Invalid(why)),
         _ => Err(SandboxError::Unavailable("the sandbox helper speaks another language".to_owned())),
     }
 }
@@ -410,6 +414,6 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
         }
         Report::Failed { id, why } => drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::Command(why)))),
         Report::NotLayered { id, why } => drop(waiter(id).map(|waiter| waiter.refuse(SandboxError::NoLayers(why)))),
-        Report::Ready { .. } | Report::Unavailable { .. } | Report::NoLayers { .. } => {}
+        Report::Ready { .. } | Report::Unavailable { .. } | Report::NoLayers { .. } | Report::Invalid { .. } => {}
     }
 }

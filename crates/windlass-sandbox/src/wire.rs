@@ -62,6 +62,8 @@ pub(crate) enum Report {
     Unavailable { why: String },
     /// It could not be built, because there are no private layers here.
     NoLayers { why: String },
+    /// It could not be built, because something that was asked for is not there.
+    Invalid { why: String },
     /// A command ended, with the status as the kernel gives it; everything it started is gone.
     Ended { id: u32, status: i32, limits: u32 },
     /// A command could not be started.
@@ -141,6 +143,10 @@ impl Report {
                 out.number(5);
                 out.bytes(why.as_bytes());
             }
+            Self::Invalid { why } => {
+                out.number(8);
+                out.bytes(why.as_bytes());
+            }
             Self::Ended { id, status, limits } => {
                 out.number(3);
                 out.number(*id);
@@ -175,6 +181,7 @@ impl Report {
             3 => Ok(Self::Ended { id: from.number()?, status: from.number()?.cast_signed(), limits: from.number()? }),
             4 => Ok(Self::Failed { id: from.number()?, why: from.text()? }),
             5 => Ok(Self::NoLayers { why: from.text()? }),
+            8 => Ok(Self::Invalid { why: from.text()? }),
             6 => Ok(Self::NotLayered { id: from.number()?, why: from.text()? }),
             7 => {
                 let (id, count) = (from.number()?, from.number()? as usize);

@@ -81,7 +81,11 @@ impl Lab {
 #[test]
 fn commands_work_on_the_copy() {
     let lab = Lab::new(Net::Off);
-    lab.check("cat README.md && echo hi > src/a && mkdir d && mv src/a d/b && cat d/b && ln -s b d/c && rm d/c", 0, "hello\nhi");
+    lab.check(
+        "cat README.md && echo hi > src/a && mkdir d && mv src/a d/b && cat d/b && ln -s b d/c && rm d/c",
+        0,
+        "hello\nhi",
+    );
     assert_eq!(fs::read_to_string(lab.base.join("copy/d/b")).unwrap(), "hi\n");
     lab.check("pwd; cat @/home/tools/a", 0, "@/copy\ntool");
 }
@@ -125,7 +129,11 @@ fn attributes_are_changed_in_the_copy_alone() {
     ] {
         lab.check_refused(line);
     }
-    lab.check("chmod 750 README.md && stat -c %a README.md && cd src && chmod 600 ../README.md && stat -c %a ../README.md", 0, "750\n600");
+    lab.check(
+        "chmod 750 README.md && stat -c %a README.md && cd src && chmod 600 ../README.md && stat -c %a ../README.md",
+        0,
+        "750\n600",
+    );
     lab.check("touch -t 200001010000 README.md && stat -c %y README.md | cut -c1-10", 0, "2000-01-01");
     lab.check("ln -sf README.md s; touch -h -t 200101010000 s && stat -c %y s | cut -c1-10 && stat -c %y README.md | cut -c1-10", 0, "2001-01-01\n2000-01-01");
     lab.check("cp -p README.md copy.md && stat -c %a copy.md; tar cf a.tar README.md && mkdir x && tar xpf a.tar -C x && stat -c '%a %y' x/README.md | cut -c1-14", 0, "600\n600 2000-01-01");
@@ -200,10 +208,14 @@ fn nothing_else_of_this_machine_is_reached() {
     }
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err());
-    lab.check("python3 -c \"
+    lab.check(
+        "python3 -c \"
 import socket
 s=socket.socket(1); s.bind('here'); s.listen()
-c=socket.socket(1); c.connect('here'); p,_=s.accept(); c.send(b'x'); print(p.recv(1))\"", 0, "b'x'");
+c=socket.socket(1); c.connect('here'); p,_=s.accept(); c.send(b'x'); print(p.recv(1))\"",
+        0,
+        "b'x'",
+    );
 }
 
 #[test]
@@ -231,7 +243,8 @@ fn the_engine_is_reached_where_it_listens_for_commands() {
         stream.read_to_string(&mut text).unwrap();
         text
     });
-    let (ended, output) = run(&opened.session, &lab.base.join("copy"), &format!("echo hello > /dev/tcp/127.0.0.1/{port}"));
+    let (ended, output) =
+        run(&opened.session, &lab.base.join("copy"), &format!("echo hello > /dev/tcp/127.0.0.1/{port}"));
     assert!(ended.status.success(), "{output}");
     assert_eq!(accept.join().unwrap(), "hello\n");
     drop(opened.session);
@@ -250,8 +263,9 @@ fn the_engine_is_reached_where_it_listens_for_commands() {
     let standard = Standard { input: null(), output: null(), error: null() };
     let (done, ended) = std::sync::mpsc::channel();
     let argv = ["/bin/bash".into(), "-c".into(), line.into()];
-    let child =
-        session.start_in(&place, &argv, &[], &lab.base.join("copy"), standard, move |end| drop(done.send(end))).unwrap();
+    let child = session
+        .start_in(&place, &argv, &[], &lab.base.join("copy"), standard, move |end| drop(done.send(end)))
+        .unwrap();
     assert!(ended.recv().unwrap().unwrap().status.success());
     drop(child);
     assert_eq!(fs::read_to_string(lab.base.join("home/note")).unwrap(), "note\n");
@@ -291,7 +305,11 @@ fn variables_lead_to_private_directories() {
 fn nothing_outlives_its_command() {
     let lab = Lab::new(Net::Off);
     let mark = format!("windlass-{}", std::process::id());
-    lab.check(&format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); (sleep 61 # {mark}\n) & disown; echo done"), 0, "done");
+    lab.check(
+        &format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); (sleep 61 # {mark}\n) & disown; echo done"),
+        0,
+        "done",
+    );
     let alive = |mark: &str| {
         fs::read_dir("/proc").unwrap().flatten().any(|entry| {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();

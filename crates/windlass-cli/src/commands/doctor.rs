@@ -158,12 +158,11 @@ fn examine() -> (Vec<Finding>, Option<Settings>) {
 
 /// What this kernel offers to hold commands, by trying it.
 fn kernel(folder: &std::path::Path) -> (Result<String, String>, Result<String, String>) {
-    let Ok(helper) = crate::sandboxing::helper() else {
-        let why = || Err("this program cannot be found".to_owned());
-        return (why(), why());
+    let offer = match crate::sandboxing::offer(folder) {
+        Ok(offer) => offer,
+        Err(failure) => return (Err(failure.message()), Err(failure.message())),
     };
-    let offer = windlass_sandbox::probe(&helper, folder);
-    let whole = match offer.full {
+    let whole = match offer.namespaces {
         Ok(()) => Ok("namespaces, Landlock and system call filters hold commands".to_owned()),
         Err(why) => Err(format!(
             "{why}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \

@@ -160,8 +160,9 @@ impl<'a> Ground<'a> {
 
 /// Whether this kernel holds whole agents.
 fn kernel() -> Result<(), String> {
-    let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
-    windlass_sandbox::probe(&helper, std::path::Path::new("/tmp")).full
+    let offer = crate::sandboxing::offer(&std::env::temp_dir()).map_err(|failure| failure.message())?;
+    let windlass_sandbox::Offer { namespaces, broker, .. } = offer;
+    namespaces.or_else(|first| broker.map_err(|second| format!("{first}; {second}")))
 }
 
 impl Standing {

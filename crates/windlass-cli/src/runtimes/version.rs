@@ -116,6 +116,7 @@ pub(super) async fn asked(program: &Program) -> Option<String> {
         hidden: Vec::new(),
         limits: Limits::default(),
         accept_landlock: false,
+        require: None,
         agent: None,
     };
     let sandbox = Sandbox::new(plan, crate::sandboxing::helper().ok()?, env);

@@ -72,7 +72,12 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "sandbox.accept",
         kind: Kind::Choice(&["landlock"]),
-        doc: "The weaker means that will do where the kernel refuses the whole sandbox.",
+        doc: "Accept Landlock alone where no tier holds files, processes and network.",
+    },
+    Key {
+        name: "sandbox.require",
+        kind: Kind::Choice(&["broker", "namespaces"]),
+        doc: "The weakest sandbox tier that will do; a machine without it refuses to run commands.",
     },
     Key { name: "sandbox.processes", kind: Kind::Integer, doc: "Most processes of a command at a time; 250." },
     Key { name: "sandbox.memory_mb", kind: Kind::Integer, doc: "Most memory of a command, in MiB; 4096." },

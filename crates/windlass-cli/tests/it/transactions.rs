@@ -89,6 +89,7 @@ impl Lab {
             hidden: Vec::new(),
             limits: Limits::default(),
             accept_landlock: false,
+            require: None,
             agent: None,
         };
         let helper = Helper { program: BINARY.into(), args: vec!["__sandbox-helper".into()] };

@@ -92,7 +92,17 @@ impl Transaction for View {
         let strategy = if self.name.is_some() { "copy" } else { "in_place" };
         let [isolation, metering, gate, network] = ["none", "wire", "per_call", "open"].map(str::to_owned);
         let strategy = strategy.into();
-        Terms { strategy, isolation, metering, gate, network, held: false, agent_version: None }
+        Terms {
+            strategy,
+            isolation,
+            metering,
+            gate,
+            network,
+            held: false,
+            tier: SandboxTier::None,
+            not_held: Vec::new(),
+            agent_version: None,
+        }
     }
     fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -77,6 +77,8 @@ impl Default for MemoryWorkspaces {
                 gate: word("per_call"),
                 network: word("open"),
                 held: false,
+                tier: SandboxTier::None,
+                not_held: Vec::new(),
                 agent_version: None,
             },
             tree: Arc::default(),

@@ -95,7 +95,7 @@ impl Enclosed {
 
 impl Enclosure for Enclosed {
     fn home(&self) -> &Path {
-        Path::new(Lodging::HOME)
+        &self.lodging.seen_home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
         self.own(path)?;

@@ -114,7 +114,7 @@ impl Work {
             drop(tree);
             self.remount()?;
         } else {
-            for path in others {
+            for path in others.iter().filter(|path| !copied::is_hidden(&self.hidden, path)) {
                 copied::refresh(&self.base, &tree, path)
                     .map_err(|why| WorkspaceError::other(format!("`{}` cannot be copied anew: {why}", lossy(path))))?;
             }

@@ -22,15 +22,15 @@ const MAX_NAMED: usize = 20;
 
 /// What came of copying.
 #[derive(Debug, Default)]
-pub(super) struct Copied {
+pub(crate) struct Copied {
     /// Whether blocks are shared with the original.
-    pub(super) shared: bool,
+    pub(crate) shared: bool,
     /// What is missing in the copy, with the reason.
     pub(super) missing: Vec<(PathBuf, String)>,
 }
 
 /// Whether a tree is small enough.
-pub(super) fn measure(root: &Root) -> Result<(), String> {
+pub(crate) fn measure(root: &Root) -> Result<(), String> {
     let (mut files, mut bytes) = (0, 0_u64);
     let mut open = vec![PathBuf::from(".")];
     while let Some(dir) = open.pop() {
@@ -47,8 +47,7 @@ pub(super) fn measure(root: &Root) -> Result<(), String> {
             }
             if files > MAX_FILES || bytes > MAX_BYTES {
                 return Err(format!(
-                    "the tree is too large to be copied (more than {} MB or {MAX_FILES} files); work on it directly \
-                     with --in-place",
+                    "the tree is too large to be copied (more than {} MB or {MAX_FILES} files)",
                     MAX_BYTES >> 20
                 ));
             }
@@ -57,8 +56,9 @@ pub(super) fn measure(root: &Root) -> Result<(), String> {
     Ok(())
 }
 
-/// Copies everything below a root to a directory that exists and is empty.
-pub(super) fn copy(root: &Root, to: &Path) -> Result<Copied, String> {
+/// Copies everything below a root to a directory that exists and is empty. At the paths in `hidden` there is something
+/// that cannot be opened instead.
+pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied, String> {
     let mut copied = Copied::default();
     let mut sharing = true;
     let mut open = vec![PathBuf::from(".")];
@@ -83,6 +83,10 @@ pub(super) fn copy(root: &Root, to: &Path) -> Result<Copied, String> {
         let target = open_folder(&place).map_err(|err| full(&place, &err.into()))?;
         for (name, kind) in entries {
             let path = dir.join(&name);
+            if is_hidden(hidden, &path) {
+                place_blank(&target, &name, kind).map_err(|err| full(&path, &err))?;
+                continue;
+            }
             match kind {
                 FileType::Directory => open.push(path),
                 FileType::RegularFile => match copy_file(&handle, &target, &name, &mut sharing) {
@@ -112,6 +116,33 @@ pub(super) fn copy(root: &Root, to: &Path) -> Result<Copied, String> {
     Ok(copied)
 }
 
+/// Whether a path is hidden; both are relative, and the second may begin with a dot.
+pub(crate) fn is_hidden(hidden: &[PathBuf], path: &Path) -> bool {
+    let path = path.strip_prefix(".").unwrap_or(path);
+    hidden.iter().any(|one| path.starts_with(one))
+}
+
+/// Takes a hidden path out of a copy that has it.
+pub(crate) fn hide(tree: &Path, path: &Path) -> Result<(), String> {
+    let at = tree.join(path);
+    let failed = |err: std::io::Error| format!("`{}` cannot be hidden in the copy: {err}", path.display());
+    let Ok(about) = at.symlink_metadata() else { return Ok(()) };
+    let kind = if about.is_dir() { FileType::Directory } else { FileType::RegularFile };
+    let removed = if about.is_dir() { std::fs::remove_dir_all(&at) } else { std::fs::remove_file(&at) };
+    removed.map_err(failed)?;
+    let (parent, name) = at.parent().zip(at.file_name()).ok_or("it has no name")?;
+    place_blank(open_folder(parent).map_err(|err| failed(err.into()))?, name, kind).map_err(failed)
+}
+
+/// Puts something in the place of what is hidden: a socket that no process listens at cannot be opened, also not by
+/// root, and git passes it over. A directory is empty.
+fn place_blank(dir: impl AsFd, name: &OsStr, kind: FileType) -> std::io::Result<()> {
+    match kind {
+        FileType::Directory => Ok(rustix::fs::mkdirat(dir, name, Mode::RUSR | Mode::XUSR)?),
+        _ => Ok(rustix::fs::mknodat(dir, name, FileType::Socket, Mode::empty(), 0)?),
+    }
+}
+
 impl Copied {
     fn miss(&mut self, path: PathBuf, why: String) {
         if self.missing.len() < MAX_NAMED {
@@ -124,7 +155,7 @@ fn open_folder(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn copy_file(from: impl AsFd, to: impl AsFd, name: &OsStr, sharing: &mut bool) -> std::io::Result<bool> {
+pub(crate) fn copy_file(from: impl AsFd, to: impl AsFd, name: &OsStr, sharing: &mut bool) -> std::io::Result<bool> {
     let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut source = File::from(rustix::fs::openat(from, name, read, Mode::empty())?);
     let stat = rustix::fs::fstat(&source)?;
@@ -163,10 +194,7 @@ fn libc_nospc() -> i32 {
 }
 
 fn full(path: &Path, err: &std::io::Error) -> String {
-    format!(
-        "the tree cannot be copied: `{}`: {err}; free some space, or work on it directly with --in-place",
-        path.display()
-    )
+    format!("the tree cannot be copied: `{}`: {err}; free some space", path.display())
 }
 
 /// Brings one path of a copy to what the original has there now.
@@ -213,7 +241,7 @@ mod tests {
             std::fs::create_dir(from.path().join(format!("d{n}"))).unwrap();
         }
         std::fs::write(from.path().join("d7/a.txt"), "a").unwrap();
-        let copied = copy(&Root::open(from.path()).unwrap(), to.path());
+        let copied = copy(&Root::open(from.path()).unwrap(), to.path(), &[]);
         assert_eq!(copied.unwrap().missing, []);
         assert_eq!(std::fs::read_to_string(to.path().join("d7/a.txt")).unwrap(), "a");
     }

@@ -63,6 +63,7 @@ impl Lab {
             hidden: Vec::new(),
             limits: Limits::default(),
             accept_landlock: false,
+            require: None,
             agent: Some(agent),
         };
         Self { _scratch: scratch, base, plan }

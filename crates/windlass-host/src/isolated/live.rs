@@ -34,8 +34,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(base: Arc<Root>, remembered: PathBuf) -> Self {
-        Self { path: base.root().to_owned(), behind: RwLock::new(None), base, remembered }
+    /// `path` is where commands see the tree.
+    pub(super) fn new(path: PathBuf, base: Arc<Root>, remembered: PathBuf) -> Self {
+        Self { path, behind: RwLock::new(None), base, remembered }
     }
 
     pub(super) fn set(&self, behind: Option<Behind>) {

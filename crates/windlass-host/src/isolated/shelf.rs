@@ -49,6 +49,9 @@ pub struct Card {
     /// How many bytes it takes.
     #[serde(default)]
     pub bytes: u64,
+    /// Paths of the workspace that commands must not read and that are not in the copy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<PathBuf>,
 }
 
 impl Card {
@@ -119,6 +122,7 @@ impl Shelf {
                 kept: None,
                 files: 0,
                 bytes: 0,
+                hidden: Vec::new(),
             };
             let slot = Slot { dir, card, _lock: lock };
             slot.write_card()?;

@@ -323,7 +323,7 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// The names in a directory with their kinds, sorted.
-pub(super) fn list(root: &Root, path: &Path) -> Result<(std::os::fd::OwnedFd, Vec<(OsString, FileType)>), String> {
+pub(crate) fn list(root: &Root, path: &Path) -> Result<(std::os::fd::OwnedFd, Vec<(OsString, FileType)>), String> {
     let handle = root.open_dir(path).map_err(|err| err.message)?;
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::read_from(&handle).map_err(|err| err.to_string())? {

@@ -24,7 +24,7 @@ use super::user_git::UserGit;
 use super::{Desk, copied, isolation, shelf_error};
 use crate::exec::HostProcesses;
 use crate::landing::{look, tree_hash};
-use crate::sandbox::{Sandbox, SandboxError, Tree, TreePlan};
+use crate::sandbox::{Sandbox, SandboxError, Tier, Tree, TreePlan};
 use crate::workspace::Root;
 
 /// Paths that are named in one note.
@@ -50,6 +50,8 @@ pub(crate) struct Work {
     stop: CancellationToken,
     notes: Mutex<Vec<String>>,
     cache: Mutex<Cache>,
+    /// Paths of the workspace that are not in the copy because commands must not read them.
+    pub(super) hidden: Vec<PathBuf>,
 }
 
 /// What the copy is relative to.
@@ -107,12 +109,16 @@ impl Work {
         mut slot: Slot,
         why: &str,
     ) -> Result<Self, WorkspaceError> {
-        copied::measure(&desk.root)
-            .map_err(|too_large| isolation(format!("no layer can be had: {why}; and {too_large}")))?;
+        copied::measure(&desk.root).map_err(|too_large| {
+            isolation(format!("no layer can be had: {why}; and {too_large}; work on it directly with --in-place"))
+        })?;
+        // Where there is no view that hides them, credentials are not copied.
+        let hidden = if tier(&plan)? == Tier::Broker { plan.hidden_in_workspace() } else { Vec::new() };
+        slot.card.hidden.clone_from(&hidden);
         let tree = slot.folder("tree").map_err(shelf_error)?;
         // What the copy is relative to is known before a byte of it is read.
         let survey = Survey::as_of(Moment::now(), &desk.root, &CancellationToken::new());
-        let copied = copied::copy(&desk.root, &tree).map_err(isolation)?;
+        let copied = copied::copy(&desk.root, &tree, &hidden).map_err(isolation)?;
         slot.card.strategy = if copied.shared { "reflink" } else { "copy" }.to_owned();
         let own = Root::open(&tree).map_err(|err| isolation(err.to_string()))?;
         let all = Survey::of_everything(&own);
@@ -130,7 +136,18 @@ impl Work {
     }
 
     /// One that was kept.
-    pub(super) fn reopen(desk: Arc<Desk>, plan: Arc<Sandbox>, slot: Slot) -> Result<Self, WorkspaceError> {
+    pub(super) fn reopen(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, WorkspaceError> {
+        if slot.card.strategy != "overlay" && tier(&plan)? == Tier::Broker {
+            // A copy that was made for a view that hides credentials holds them.
+            let tree = slot.folder("tree").map_err(shelf_error)?;
+            for path in plan.hidden_in_workspace() {
+                if !slot.card.hidden.contains(&path) {
+                    copied::hide(&tree, &path).map_err(isolation)?;
+                    slot.card.hidden.push(path);
+                }
+            }
+            slot.write_card().map_err(shelf_error)?;
+        }
         let known = Survey::read(&slot.dir.join("survey"));
         let upper = std::fs::read_dir(slot.dir.join("upper"));
         let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
@@ -147,7 +164,8 @@ impl Work {
     }
 
     fn over(desk: Arc<Desk>, plan: Arc<Sandbox>, slot: Slot, (behind, sandbox): (Behind, Arc<Sandbox>)) -> Self {
-        let live = Live::new(Arc::clone(&desk.root), slot.dir.join("before"));
+        let live = Live::new(behind.root.root().to_owned(), Arc::clone(&desk.root), slot.dir.join("before"));
+        let hidden = slot.card.hidden.clone();
         live.set(Some(behind));
         Self {
             base: Arc::clone(&desk.root),
@@ -163,6 +181,7 @@ impl Work {
             stop: CancellationToken::new(),
             notes: Mutex::default(),
             cache: Mutex::default(),
+            hidden,
         }
     }
 
@@ -186,7 +205,12 @@ impl Work {
         let sandbox = Arc::new(plan.over(TreePlan { tree: Some(tree), git }));
         let handle: Option<OwnedFd> = sandbox.take_tree()?;
         let handle = handle.ok_or_else(|| SandboxError::Unavailable("the sandbox gave no tree".to_owned()))?;
-        let root = Arc::new(Root::standing_for(desk.root.root().to_owned(), handle));
+        let workspace = desk.root.root().to_owned();
+        let root = match sandbox.path_of_tree()? {
+            Some(path) => Root::standing_for(path, handle).also_at(workspace),
+            None => Root::standing_for(workspace, handle),
+        };
+        let root = Arc::new(root);
         let processes = HostProcesses::new(Arc::clone(&root), desk.env.clone());
         let processes = processes.guarded_by(Arc::clone(&desk.guard)).held_by(Some(Arc::clone(&sandbox)));
         Ok((Behind { root, processes: Arc::new(processes) }, sandbox))
@@ -278,10 +302,7 @@ impl Work {
 
     pub(super) fn terms(&self) -> Terms {
         let sandbox = lock(&self.sandbox).clone().unwrap_or_else(|| Arc::clone(&self.plan));
-        let (isolation, network, held) = sandbox.terms();
-        let (metering, gate) = ("wire".into(), "per_call".into());
-        let strategy = self.strategy.clone();
-        Terms { strategy, isolation, metering, gate, network, held, agent_version: None }
+        sandbox.terms(&self.strategy)
     }
 
     /// The tree as the run left it.
@@ -339,11 +360,22 @@ impl Work {
                 changed.cannot.push((lossy(path), "its name is not UTF-8; give it another".to_owned()));
                 continue;
             };
+            if copied::is_hidden(&self.hidden, path) {
+                if !matches!(self.image(false, &merged, text), Ok(Image::Absent)) {
+                    let why = "it was hidden from the run, so the run cannot know what it replaces; take it away";
+                    changed.cannot.push((text.to_owned(), why.to_owned()));
+                }
+                continue;
+            }
             match self.image(true, &self.base, text).and_then(|before| Ok((before, self.image(false, &merged, text)?)))
             {
                 Ok((before, after)) if before == after => {}
                 Ok((_, Image::Link { target })) if leads_to_credential(self.base.root(), text, &target, &link) => {
                     let why = format!("it is a link to credentials outside the workspace ({target}); take it away");
+                    changed.cannot.push((text.to_owned(), why));
+                }
+                Ok((_, Image::Link { target })) if self.leads_into_copy(&target) => {
+                    let why = format!("it is a link to the run's own copy ({target}); make it a relative link");
                     changed.cannot.push((text.to_owned(), why));
                 }
                 Ok((before, after)) => changed.swaps.push(Swap { path: text.to_owned(), before, after }),
@@ -357,6 +389,11 @@ impl Work {
         let special = touched.special.iter().map(|path| format!("{} (a pipe, a socket or a device)", lossy(path)));
         changed.left = touched.left.iter().map(|path| lossy(path)).chain(special).take(MAX_LEFT).collect();
         Ok(changed)
+    }
+
+    /// Whether a link names the copy by a path that only this run knows.
+    fn leads_into_copy(&self, target: &str) -> bool {
+        Path::new(target).starts_with(&self.dir)
     }
 
     /// What is at a path, hashed once for as long as its record stays the same.
@@ -437,6 +474,10 @@ impl Drop for Work {
         // A walk that nobody waits for any more must not write into a folder that is gone.
         self.stop.cancel();
     }
+}
+
+fn tier(plan: &Sandbox) -> Result<Tier, WorkspaceError> {
+    plan.tier().map_err(|err| isolation(err.to_string()))
 }
 
 fn write_survey(dir: &Path, name: &str, survey: &Survey) {

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use windlass_sandbox::{AGENT_HOME, AgentHome};
+use windlass_sandbox::AgentHome;
 
 use super::{HostRule, NetPolicy};
 
@@ -54,6 +54,23 @@ impl AgentPlan {
         AgentHome { from: home.to_owned(), files }
     }
 
+    /// Shows the person's files in its home by links, where no view can show them there. Gives the links.
+    pub(super) fn link_files(&self, home: &Path) -> Result<Vec<PathBuf>, String> {
+        let mut links = Vec::new();
+        for (from, to) in self.shown(home).files {
+            let link = home.join(&to);
+            let failed = |err: std::io::Error| format!("`{}` cannot be shown to the agent: {err}", from.display());
+            std::fs::create_dir_all(link.parent().unwrap_or(home)).map_err(failed)?;
+            // A link of an earlier run may be left from a crash.
+            if link.is_symlink() {
+                std::fs::remove_file(&link).map_err(failed)?;
+            }
+            std::os::unix::fs::symlink(&from, &link).map_err(failed)?;
+            links.push(link);
+        }
+        Ok(links)
+    }
+
     /// Puts its folders before those in which programs are searched anyway.
     pub(super) fn search_first(&self, env: &mut Vec<(OsString, OsString)>) {
         if self.path.is_empty() {
@@ -77,7 +94,11 @@ impl AgentPlan {
 
 /// What is left of a person's environment for an agent: what names them and their language, and where their tools are,
 /// because the agent's home is not the one those would look in.
-pub(super) fn environment(env: &[(OsString, OsString)], home: Option<&Path>) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(
+    env: &[(OsString, OsString)],
+    home: Option<&Path>,
+    own_home: &Path,
+) -> Vec<(OsString, OsString)> {
     let kept = |name: &OsStr| {
         let name = name.to_string_lossy();
         let tool = TOOLS.iter().any(|(tool, _)| name == *tool);
@@ -93,7 +114,7 @@ pub(super) fn environment(env: &[(OsString, OsString)], home: Option<&Path>) -> 
         }
     }
     left.extend(crate::exec::neutral_env());
-    left.push(("HOME".into(), AGENT_HOME.into()));
+    left.push(("HOME".into(), own_home.into()));
     left
 }
 
@@ -143,7 +164,7 @@ mod tests {
             ("SHLVL", "1"),
         ];
         let env: Vec<(OsString, OsString)> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let left = environment(&env, None);
+        let left = environment(&env, None, Path::new("/h"));
         let found: Vec<&OsString> = left.iter().filter(|(left, _)| left == name).map(|(_, value)| value).collect();
         assert_eq!(found, expect.map(OsString::from).iter().collect::<Vec<_>>(), "{name}");
     }
@@ -155,7 +176,7 @@ mod tests {
         {
             check(name, Some(value));
         }
-        check("HOME", Some(AGENT_HOME));
+        check("HOME", Some("/h"));
         for name in ["OPENAI_API_KEY", "HTTPS_PROXY", "no_proxy", "XDG_CONFIG_HOME", "SHLVL", "CARGO_HOME"] {
             check(name, None);
         }
@@ -165,7 +186,7 @@ mod tests {
     fn tools_are_found_where_they_are_below_a_home() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join(".cargo")).unwrap();
-        let left = environment(&[], Some(home.path()));
+        let left = environment(&[], Some(home.path()), Path::new("/h"));
         assert!(left.contains(&("CARGO_HOME".into(), home.path().join(".cargo").into())));
         assert!(!left.iter().any(|(name, _)| name == "RUSTUP_HOME"));
     }

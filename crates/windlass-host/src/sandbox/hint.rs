@@ -1,12 +1,12 @@
 //! What to tell when a command failed and the sandbox may be why: which rule it was and how to grant more.
 
-use super::{Level, NetPolicy};
+use super::{Level, NetPolicy, Tier};
 
 /// Bytes at the end of the output that are looked at.
 const LOOKED_AT: usize = 4096;
 
 /// The sandbox's part in a failure, if its traces are in the output.
-pub(super) fn hint(output: &str, level: Level, net: &NetPolicy, refused: &[String]) -> Option<String> {
+pub(super) fn hint(output: &str, level: Level, net: &NetPolicy, refused: &[String], tier: Tier) -> Option<String> {
     let start = output.len().saturating_sub(LOOKED_AT);
     let tail = output.get(start..).or_else(|| output.get(start + 1..)).unwrap_or(output).to_lowercase();
     let has = |signs: &[&str]| signs.iter().any(|sign| tail.contains(sign));
@@ -16,6 +16,14 @@ pub(super) fn hint(output: &str, level: Level, net: &NetPolicy, refused: &[Strin
         return Some(format!(
             "the sandbox refused connections to {hosts}; grant them with `--net {grant}` (setting `sandbox.net`)"
         ));
+    }
+    if tier == Tier::Broker && has(&["permission denied", "os error 13", "eacces"]) {
+        return Some(
+            "without namespaces commands work on a copy: use paths relative to the working directory, $TMPDIR instead of \
+             /tmp, and $HOME as it is. Further paths can be granted with the settings `sandbox.read` and \
+             `sandbox.write`"
+                .to_owned(),
+        );
     }
     if *net != NetPolicy::Open && has(NETWORK) {
         return Some(format!(
@@ -80,7 +88,7 @@ mod tests {
 
     #[track_caller]
     fn check(output: &str, expect: &str) {
-        let got = hint(output, Level::WorkspaceWrite, &NetPolicy::Off, &[]).unwrap_or_default();
+        let got = hint(output, Level::WorkspaceWrite, &NetPolicy::Off, &[], Tier::Namespaces).unwrap_or_default();
         assert!(got.contains(expect) && got.is_empty() == expect.is_empty(), "{output}: {got}");
     }
 
@@ -92,9 +100,10 @@ mod tests {
         check("cat: .env: No such device or address", "sandbox.read");
         check("error: tests/a.pem: can only add regular files, symbolic links or git-directories", "sandbox.read");
         check("assertion failed: 1 == 2", "");
-        let refused = hint("x", Level::WorkspaceWrite, &"allow:a.b".parse().expect("a policy"), &["c.d".into()]);
+        let refused =
+            hint("x", Level::WorkspaceWrite, &"allow:a.b".parse().expect("a policy"), &["c.d".into()], Tier::Broker);
         assert!(refused.is_some_and(|text| text.contains("--net allow:a.b,c.d")));
-        let open = hint("network is unreachable", Level::WorkspaceWrite, &NetPolicy::Open, &[]);
+        let open = hint("network is unreachable", Level::WorkspaceWrite, &NetPolicy::Open, &[], Tier::Broker);
         assert_eq!(open, None);
         // A cut inside a character is no reason to fall over.
         check(&"é".repeat(5000), "");

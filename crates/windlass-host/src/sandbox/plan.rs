@@ -43,8 +43,10 @@ pub struct SandboxPlan {
     pub hidden: Vec<String>,
     /// How much they may use.
     pub limits: Limits,
-    /// Whether the weaker means will do where the kernel refuses the whole sandbox.
+    /// Whether Landlock alone will do where no tier holds everything.
     pub accept_landlock: bool,
+    /// The weakest tier that will do; none is any that holds files, processes and network.
+    pub require: Option<Tier>,
     /// What an agent that is not ours gets; it only works in isolated runs.
     pub agent: Option<AgentPlan>,
 }
@@ -53,6 +55,11 @@ impl SandboxPlan {
     /// Where the layers of single commands are made.
     pub(super) fn command_layers(&self) -> PathBuf {
         self.data_dir.join("boxes").join("layers")
+    }
+
+    /// Where the copies that commands in place work on are made.
+    pub(super) fn copies(&self) -> PathBuf {
+        self.data_dir.join("boxes").join("copies")
     }
 
     /// The specification, with the environment commands will have, what stands at the workspace's path, and the home
@@ -82,7 +89,11 @@ impl SandboxPlan {
         if tree == Tree::Itself {
             protect = names::of_workspace(&self.root, &found.repositories);
             protect.extend(git.iter().flat_map(|git| names::of_git(git, Path::new(""))));
-            write.extend(git);
+            match tier {
+                // Its settings and hooks could not be protected.
+                Tier::Broker => shown.read.extend(git),
+                Tier::Namespaces | Tier::Landlock => write.extend(git),
+            }
         } else if let (Some(at), Some((upper, work))) = (git, plan.git.clone()) {
             layers.push(Layer { at, upper, work });
         }
@@ -383,6 +394,7 @@ mod tests {
             hidden: Vec::new(),
             limits: Limits::default(),
             accept_landlock: false,
+            require: None,
             agent: None,
         };
         let shown: Vec<PathBuf> = shown.iter().map(|path| base.join(path)).collect();

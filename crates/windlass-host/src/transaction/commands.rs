@@ -1,8 +1,9 @@
 //! Commands of an in-place run. With undo each runs over a layer of its own, which is merged when it has ended; where
 //! the kernel has no layers, the tree is looked at before and after. What only looks, and what goes on beside the run,
-//! runs without either.
+//! runs without either. Without namespaces all of them work on a copy, whose changes are merged in the same way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -18,6 +19,7 @@ use super::tracked::Tracked;
 use super::undo::Undo;
 use crate::exec::{HostProcesses, remark};
 use crate::sandbox::Sandbox;
+use crate::working_copy::WorkingCopy;
 
 /// How long a command that does nothing may take, when it is seen whether there are layers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,6 +32,10 @@ pub(super) struct Commands {
     /// Whether a command can have a layer here, once that was tried.
     layers: OnceCell<bool>,
     stored: Arc<Stored>,
+    /// The copy that commands work on, once it is known whether there is one.
+    copy: OnceCell<Option<Arc<WorkingCopy>>>,
+    /// A background job may have changed the copy since it was last merged.
+    jobs_ran: AtomicBool,
 }
 
 impl Commands {
@@ -39,7 +45,8 @@ impl Commands {
         sandbox: Option<Arc<Sandbox>>,
         undo: Option<Arc<Undo>>,
     ) -> Self {
-        Self { files, processes, sandbox, undo, layers: OnceCell::new(), stored: Arc::default() }
+        let (layers, stored, copy) = (OnceCell::new(), Arc::default(), OnceCell::new());
+        Self { files, processes, sandbox, undo, layers, stored, copy, jobs_ran: AtomicBool::new(false) }
     }
 
     /// A layer for the next command; nothing where there are none.
@@ -92,6 +99,62 @@ impl Commands {
         Ok(finished)
     }
 
+    /// The copy that commands work on; none where they work on the workspace itself.
+    async fn copy(&self) -> Result<Option<Arc<WorkingCopy>>, ProcessError> {
+        let Some(sandbox) = self.sandbox.clone() else { return Ok(None) };
+        let runtime = tokio::runtime::Handle::current();
+        let look = || async {
+            let opened = tokio::task::spawn_blocking(move || {
+                // The way out of a sandbox is served by the runtime.
+                let _inside = runtime.enter();
+                sandbox.working_copy()
+            });
+            let opened = opened.await.map_err(|err| ProcessError(err.to_string()))?;
+            opened.map_err(|err| ProcessError(err.to_string()))
+        };
+        Ok(self.copy.get_or_try_init(look).await?.clone())
+    }
+
+    async fn run_on_copy(
+        &self,
+        copy: Arc<WorkingCopy>,
+        command: Command,
+        watch: Watch<'_>,
+    ) -> Result<Finished, ProcessError> {
+        let (reads, own) = (command.looks, Arc::clone(&copy));
+        let updated = tokio::task::spawn_blocking(move || own.update()).await.map_err(|err| err.to_string());
+        updated.and_then(|updated| updated).map_err(ProcessError)?;
+        if reads {
+            return self.processes.run(command, watch).await;
+        }
+        let layer =
+            self.make_layer().await.ok_or_else(|| ProcessError("no folder for changes can be made".to_owned()))?;
+        let mut finished = self.processes.run(command, watch).await?;
+        match self.merge_copy(copy, layer).await {
+            Ok(None) => {}
+            Ok(Some(told)) => remark(&mut finished, &told),
+            Err(why) => remark(&mut finished, &format!("nothing was changed in the workspace: {why}")),
+        }
+        Ok(finished)
+    }
+
+    /// Brings what changed in the copy into the workspace. Once begun it goes on to its end, also when nobody waits any
+    /// more.
+    async fn merge_copy(&self, copy: Arc<WorkingCopy>, layer: CommandLayer) -> Result<Option<String>, String> {
+        let Some(undo) = self.undo.clone() else {
+            return Err("there is no folder for what would be replaced; set XDG_DATA_HOME to a folder outside the \
+                        workspace"
+                .to_owned());
+        };
+        let merged = tokio::task::spawn_blocking(move || {
+            if !copy.take(&layer.upper)? {
+                return Ok(None);
+            }
+            merge(&undo, &layer).map_err(|err| err.to_string())
+        });
+        merged.await.map_err(|err| err.to_string())?
+    }
+
     async fn run_looked_after(
         &self,
         undo: Arc<Undo>,
@@ -110,10 +173,15 @@ impl Commands {
 
 impl Processes for Commands {
     fn run<'a>(&'a self, command: Command, watch: Watch<'a>) -> BoxFuture<'a, Result<Finished, ProcessError>> {
-        if self.files.has_baseline() && (self.undo.is_none() || command.looks) {
-            return self.processes.run(command, watch);
-        }
         Box::pin(async move {
+            if let Some(copy) = self.copy().await? {
+                let files = Arc::clone(&self.files);
+                let _ = tokio::task::spawn_blocking(move || files.take_baseline()).await;
+                return self.run_on_copy(copy, command, watch).await;
+            }
+            if self.files.has_baseline() && (self.undo.is_none() || command.looks) {
+                return self.processes.run(command, watch).await;
+            }
             let files = Arc::clone(&self.files);
             // Without the look the command still runs; its changes are then found by nobody but git.
             let _ = tokio::task::spawn_blocking(move || files.take_baseline()).await;
@@ -129,6 +197,13 @@ impl Processes for Commands {
 
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
         self.files.take_baseline();
+        let copy =
+            self.sandbox.as_ref().map(|sandbox| sandbox.working_copy().map_err(|err| ProcessError(err.to_string())));
+        if let Some(copy) = copy.transpose()?.flatten() {
+            copy.update().map_err(ProcessError)?;
+            self.jobs_ran.store(true, Ordering::Relaxed);
+            return self.processes.start(command);
+        }
         if let Some(undo) = &self.undo {
             undo.lose(".", "a background job works on the workspace itself, and what it changes is not taken back");
         }
@@ -144,6 +219,17 @@ impl Processes for Commands {
     }
 
     fn stop_all(&self) -> BoxFuture<'_, ()> {
-        self.processes.stop_all()
+        Box::pin(async move {
+            self.processes.stop_all().await;
+            if !self.jobs_ran.swap(false, Ordering::Relaxed) {
+                return;
+            }
+            if let (Ok(Some(copy)), Some(layer)) = (self.copy().await, self.make_layer().await)
+                && let Err(why) = self.merge_copy(copy, layer).await
+                && let Some(undo) = &self.undo
+            {
+                undo.lose(".", format!("what a background job changed was not merged: {why}"));
+            }
+        })
     }
 }

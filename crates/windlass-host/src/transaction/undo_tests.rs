@@ -79,6 +79,7 @@ impl Lab {
                 hidden: Vec::new(),
                 limits: Limits::default(),
                 accept_landlock: false,
+                require: None,
                 agent: None,
             };
             workspaces = workspaces.sandboxed(Arc::new(Sandbox::new(plan, helper(), env)));

@@ -56,7 +56,7 @@ impl Granted {
         let below = dir.strip_prefix("/").unwrap_or(dir);
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         let opened = beneath::open(std::os::fd::AsFd::as_fd(&top), below, flags, &kernel)?;
-        let parent = Root { dir: opened, path: dir.to_owned(), kernel, swept: Default::default(), private: false };
+        let parent = Root { kernel, ..Root::standing_for(dir.to_owned(), opened) };
         Ok(Some(Beside { parent, name: name.to_owned() }))
     }
 }

@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::notify::{Call, Errno, Listener};
-pub(crate) use self::ports::Ports;
 use self::diag::Diag;
+pub(crate) use self::ports::Ports;
 use self::sockets::Sockets;
+use super::notify::{Call, Errno, Listener};
 use crate::spec::Net;
 
 /// Calls that are answered before the broker looks at anything else again.

@@ -185,7 +185,7 @@ pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
     let first = entered.and_then(|()| First::new(terms, whom));
     let report = match first.map_err(Refusal::from).and_then(|first| first.run(&taken)) {
         Ok((status, limits)) => [vec![0], status.to_le_bytes().to_vec(), limits.to_le_bytes().to_vec()].concat(),
-        Err(Refusal::Unavailable(why)) => [vec![1], why.into_bytes()].concat(),
+        Err(Refusal::Unavailable(why) | Refusal::Invalid(why)) => [vec![1], why.into_bytes()].concat(),
         Err(Refusal::NoLayers(why)) => [vec![2], why.into_bytes()].concat(),
     };
     let _ = (&says).write_all(&report);

@@ -91,12 +91,7 @@ fn without_own_namespaces() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
     denied.push((libc::SYS_setpriority, vec![low(1, Op::Ne, 0)?]));
     denied.push((libc::SYS_ioprio_set, vec![low(1, Op::Ne, 0)?]));
     // A pair of datagram sockets can send to any other one by its name.
-    let datagram = Condition::new(
-        1,
-        Len::Dword,
-        Op::MaskedEq(0xf),
-        u64::from(libc::SOCK_DGRAM.cast_unsigned()),
-    );
+    let datagram = Condition::new(1, Len::Dword, Op::MaskedEq(0xf), u64::from(libc::SOCK_DGRAM.cast_unsigned()));
     let datagram = SeccompRule::new(vec![datagram.map_err(io::Error::other)?]).map_err(io::Error::other)?;
     denied.push((libc::SYS_socketpair, vec![datagram]));
     denied.push((FILE_SETATTR, Vec::new()));

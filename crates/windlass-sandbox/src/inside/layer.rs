@@ -42,7 +42,7 @@ impl Parts {
         let within = |one: &Path| one.canonicalize().is_ok_and(|one| one.starts_with(lower) || lower.starts_with(one));
         if within(upper) || within(work) {
             let (upper, lower) = (upper.display(), lower.display());
-            return Err(Refusal::Unavailable(format!("the layer `{upper}` must lie outside of `{lower}`")));
+            return Err(Refusal::Invalid(format!("the layer `{upper}` must lie outside of `{lower}`")));
         }
         Ok(Self { lower: open(lower)?, upper: open(upper)?, work: open(work)? })
     }

@@ -22,8 +22,10 @@ use crate::wire::Report;
 /// Why a sandbox cannot be had.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The kernel or its settings refuse a part of it.
+    /// The kernel or its settings refuse a part of it; another tier may do.
     Unavailable(String),
+    /// Something that was asked for is not there or cannot be: no tier would do.
+    Invalid(String),
     /// A private layer over a directory cannot be had here.
     NoLayers(String),
 }
@@ -33,6 +35,7 @@ impl Refusal {
     fn about(self, what: &str) -> Self {
         match self {
             Self::Unavailable(why) => Self::Unavailable(format!("{what}: {why}")),
+            Self::Invalid(why) => Self::Invalid(format!("{what}: {why}")),
             Self::NoLayers(why) => Self::NoLayers(format!("{what}: {why}")),
         }
     }
@@ -41,6 +44,7 @@ impl Refusal {
     fn report(self) -> Report {
         match self {
             Self::Unavailable(why) => Report::Unavailable { why },
+            Self::Invalid(why) => Report::Invalid { why },
             Self::NoLayers(why) => Report::NoLayers { why },
         }
     }

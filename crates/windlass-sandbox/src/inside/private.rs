@@ -35,7 +35,8 @@ impl Private {
         }
         let mut writable = own.to_vec();
         for (place, usual) in SHARED {
-            let unused = |mut entries: std::fs::ReadDir| entries.all(|one| one.is_ok_and(|one| one.file_name() == *usual));
+            let unused =
+                |mut entries: std::fs::ReadDir| entries.all(|one| one.is_ok_and(|one| one.file_name() == *usual));
             if std::fs::read_dir(place).is_ok_and(unused) {
                 writable.push(place.into());
             }

@@ -223,6 +223,9 @@ impl<'a> Supervisor<'a> {
             Tier::Landlock => None,
         };
         let filters = Filters::compile(spec.tier, spec.net).map_err(|err| format!("the system call filter: {err}"))?;
+        if spec.tier == Tier::Broker {
+            try_broker(&filters)?;
+        }
         let no_landlock = || Refusal::Unavailable("this kernel has no Landlock".to_owned());
         let (broker, fence) = match spec.tier {
             Tier::Broker => {
@@ -434,8 +437,8 @@ fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
     }
     match &spec.tree {
         Tree::Copy { from } => {
-            let held = super::layer::open_folder(from);
-            Ok(Some(held.map_err(|err| format!("the copy `{}` cannot be opened: {err}", from.display()))?))
+            let missing = |err| Refusal::Invalid(format!("the copy `{}` cannot be opened: {err}", from.display()));
+            Ok(Some(super::layer::open_folder(from).map_err(missing)?))
         }
         Tree::Layered { .. } => {
             Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()))
@@ -454,6 +457,39 @@ fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
     }
 }
 
+/// Tries in a child that does nothing else whether calls can be suspended and its memory can be read.
+fn try_broker(filters: &Filters) -> Result<(), Refusal> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let Some(child) = sys::fork()? else {
+        drop(ours);
+        let said = match sys::no_new_privileges().and_then(|()| filters.install()) {
+            Ok(_) => String::new(),
+            Err(err) => err.to_string(),
+        };
+        let _ = (&theirs).write_all(said.as_bytes());
+        let _ = theirs.shutdown(std::net::Shutdown::Write);
+        // Lives until the parent has looked at it.
+        let _ = (&theirs).read(&mut [0]);
+        sys::exit_now(0)
+    };
+    drop(theirs);
+    let mut said = String::new();
+    let heard = (&ours).take(4096).read_to_string(&mut said);
+    let memory = File::open(format!("/proc/{child}/mem"));
+    drop(ours);
+    sys::kill(child, libc::SIGKILL);
+    sys::wait_for(child);
+    heard?;
+    if !said.is_empty() {
+        return Err(format!("system calls cannot be handed to a broker (seccomp user notification): {said}").into());
+    }
+    memory.map(drop).map_err(|err| {
+        let why = "the memory of a child cannot be read, which the broker needs (kernel.yama.ptrace_scope above 1, or a \
+                   profile that forbids ptrace)";
+        Refusal::Unavailable(format!("{why}: {err}"))
+    })
+}
+
 /// What commands need without namespaces; none where the kernel has no Landlock.
 fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Refusal> {
     let Some(scratch) = &spec.scratch else {
@@ -461,6 +497,9 @@ fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Re
     };
     let private = Private::make(scratch, spec)
         .map_err(|err| format!("the private directories in `{}` cannot be made: {err}", scratch.display()))?;
+    if let Some((file, _)) = spec.agent.iter().flat_map(|home| &home.files).find(|(file, _)| !file.exists()) {
+        return Err(Refusal::Invalid(format!("`{}` cannot be shown to the agent: it is not there", file.display())));
+    }
     let tree = match &spec.tree {
         Tree::Copy { from } => from,
         Tree::Itself | Tree::Layered { .. } => &spec.root,

@@ -300,9 +300,8 @@ pub(crate) fn seccomp_listener(program: &[libc::sock_filter]) -> io::Result<Owne
     };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     // SAFETY: the program lives until the call returns, and the kernel only reads it.
-    let handle = checked(unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
-    })?;
+    let handle =
+        checked(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) })?;
     // SAFETY: the kernel made this handle for us.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
 }

@@ -122,7 +122,8 @@ fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
     }
     let workspace = |from: &Path| -> Result<What, Refusal> {
         let found = hold(from, NO_SUID | NO_DEV).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
-        let found = found.map_err(|err| format!("the workspace cannot be had: `{}`: {err}", from.display()))?;
+        let missing = |err| Refusal::Invalid(format!("the workspace cannot be had: `{}`: {err}", from.display()));
+        let found = found.map_err(missing)?;
         Ok(found.what)
     };
     let what = match &spec.tree {
@@ -170,14 +171,15 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
 fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
     let show = |from: &Path, at: PathBuf, attributes: u64| -> Result<Held, Refusal> {
         let found = hold(from, attributes).and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()));
-        let found = found.map_err(|err| format!("`{}` cannot be shown to the agent: {err}", from.display()))?;
+        let missing = |err| Refusal::Invalid(format!("`{}` cannot be shown to the agent: {err}", from.display()));
+        let found = found.map_err(missing)?;
         Ok(Held { at, ..found })
     };
     let mut held = vec![show(&home.from, AGENT_HOME.into(), NO_SUID | NO_DEV)?];
     for (from, name) in &home.files {
         let plain = name.components().all(|part| matches!(part, Component::Normal(_)));
         if !plain || name.file_name().is_none() {
-            return Err(Refusal::Unavailable(format!("`{}` is no name in a home", name.display())));
+            return Err(Refusal::Invalid(format!("`{}` is no name in a home", name.display())));
         }
         held.push(show(from, Path::new(AGENT_HOME).join(name), READ_ONLY | NO_SUID | NO_DEV)?);
     }

@@ -119,10 +119,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_the_kernel_reads_them() {
-        assert_eq!(
-            Address::parse(&v4([127, 0, 0, 1], 80)),
-            Ok(Address::Internet(Ipv4Addr::LOCALHOST.into(), 80))
-        );
+        assert_eq!(Address::parse(&v4([127, 0, 0, 1], 80)), Ok(Address::Internet(Ipv4Addr::LOCALHOST.into(), 80)));
         assert_eq!(Address::parse(&unix("/run/x")), Ok(Address::Path(b"/run/x".to_vec())));
         assert_eq!(Address::parse(b"\x01\x00\0name"), Ok(Address::Abstract));
         assert_eq!(Address::parse(b"\x01\x00"), Ok(Address::Abstract));

@@ -147,13 +147,7 @@ impl Broker {
     }
 
     /// Connects a socket that waits, in a thread of its own.
-    fn connect_beside(
-        &self,
-        id: u64,
-        socket: Socket,
-        address: Vec<u8>,
-        file: Option<OwnedFd>,
-    ) -> Result<Reply, Errno> {
+    fn connect_beside(&self, id: u64, socket: Socket, address: Vec<u8>, file: Option<OwnedFd>) -> Result<Reply, Errno> {
         if WAITING.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
             WAITING.fetch_sub(1, Ordering::Relaxed);
             self.sockets().put(socket);
@@ -298,9 +292,10 @@ impl Broker {
         for pid in family() {
             for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
                 let link = std::fs::read_link(entry.path()).ok();
-                let number = link.as_deref().and_then(Path::to_str).and_then(|link| {
-                    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
-                });
+                let number = link
+                    .as_deref()
+                    .and_then(Path::to_str)
+                    .and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok());
                 open.extend(number);
             }
         }

@@ -1,0 +1,118 @@
+//! The terms of a sandbox in words: the tier, and what it does not hold. Stated before a run starts.
+
+use windlass_core::workspace::{SandboxTier, Terms};
+use windlass_sandbox::Tier;
+
+use super::{Level, NetPolicy, Sandbox, State};
+
+/// The first Landlock version that keeps signals inside.
+const SCOPED_SIGNALS: u32 = 6;
+
+/// The tier as the engine and its events know it.
+#[must_use]
+pub fn tier_of(tier: Tier) -> SandboxTier {
+    match tier {
+        Tier::Landlock => SandboxTier::Landlock,
+        Tier::Broker => SandboxTier::Broker,
+        Tier::Namespaces => SandboxTier::Namespaces,
+    }
+}
+
+/// What commands can see or do outside the workspace in a tier, one phrase each.
+#[must_use]
+pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
+    let mut phrases: Vec<&str> = Vec::new();
+    match tier {
+        Tier::Namespaces if proc_is_masked() => phrases.push("command lines of other processes can be read"),
+        Tier::Namespaces => {}
+        Tier::Broker | Tier::Landlock => {
+            phrases.push("names, sizes and times of files elsewhere can be seen, not their contents");
+            phrases.push("command lines of other processes can be read");
+            if windlass_sandbox::landlock_version() < SCOPED_SIGNALS {
+                phrases.push("signals reach your other processes");
+            }
+        }
+    }
+    match tier {
+        Tier::Broker if has_servers => phrases.push("servers on loopback can be reached from this machine"),
+        Tier::Landlock => phrases.push("files in the workspace that run later or steer agents are not protected"),
+        _ => {}
+    }
+    phrases.into_iter().map(str::to_owned).collect()
+}
+
+/// Whether parts of `/proc` are covered, as in a container: then the kernel mounts no other one.
+fn proc_is_masked() -> bool {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').nth(4)).any(is_mask)
+}
+
+fn is_mask(mount: &str) -> bool {
+    // The kernel looks past this one, which is there on most systems.
+    mount.starts_with("/proc/") && mount != "/proc/sys/fs/binfmt_misc"
+}
+
+impl Sandbox {
+    /// What commands may do and reach, and by which means they are held to it.
+    #[must_use]
+    pub fn terms(&self, strategy: &str) -> Terms {
+        let level = match self.plan.level {
+            Level::ReadOnly => "read-only",
+            Level::WorkspaceWrite => "workspace-write",
+        };
+        let tier = match &*self.lock() {
+            State::Open(inside) => Some(inside.tier),
+            State::Refused(_) => None,
+            State::Closed => Some(self.known_tier().unwrap_or(Tier::Namespaces)),
+        };
+        let means = match tier {
+            Some(Tier::Namespaces) => "namespaces+landlock+seccomp",
+            Some(Tier::Broker) => "landlock+seccomp+broker",
+            Some(Tier::Landlock) => "landlock+seccomp",
+            None => "not available, so commands are refused",
+        };
+        let has_servers = !matches!(self.plan.net, NetPolicy::Off | NetPolicy::Open);
+        Terms {
+            strategy: strategy.to_owned(),
+            isolation: format!("{level}: {means}"),
+            metering: "wire".into(),
+            gate: "per_call".into(),
+            network: self.plan.net.to_string(),
+            held: tier.is_some_and(|tier| tier >= Tier::Broker),
+            tier: tier.map_or(SandboxTier::None, tier_of),
+            not_held: tier.map_or_else(Vec::new, |tier| not_held(tier, has_servers)),
+            agent_version: None,
+        }
+    }
+}
+
+/// Whether something on this machine is known to refuse namespaces, so that it has to be tried which tier there is. That
+/// nothing is known is no promise.
+pub(super) fn namespaces_may_be_refused() -> bool {
+    let text = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let number = |file: &str| text(file).trim().parse::<u64>().ok();
+    let filtered =
+        || text("/proc/self/status").lines().any(|line| line.strip_prefix("Seccomp:").map(str::trim) == Some("2"));
+    number("/proc/sys/user/max_user_namespaces") == Some(0)
+        || number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0)
+        || number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").is_some_and(|on| on != 0)
+        || filtered()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_below_proc_masks_it() {
+        assert!(is_mask("/proc/kcore") && is_mask("/proc/sys"));
+        assert!(!is_mask("/proc") && !is_mask("/proc/sys/fs/binfmt_misc") && !is_mask("/processes"));
+    }
+
+    #[test]
+    fn weaker_tiers_say_more_of_what_they_do_not_hold() {
+        let count = |tier| not_held(tier, true).len();
+        assert!(count(Tier::Namespaces) < count(Tier::Broker) && count(Tier::Broker) <= count(Tier::Landlock) + 1);
+        assert!(not_held(Tier::Broker, true).len() > not_held(Tier::Broker, false).len());
+    }
+}
