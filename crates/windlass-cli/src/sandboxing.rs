@@ -23,7 +23,13 @@ pub(crate) fn sandbox(
     env: Vec<(OsString, OsString)>,
     agent: Option<AgentPlan>,
 ) -> Result<Option<Sandbox>, Failure> {
+    let require = required_tier(settings);
     let Some(level) = level(settings)? else {
+        if require.is_some() {
+            let message = "the setting `sandbox.require` asks for a sandbox, and `--sandbox full` is none";
+            return Err(Failure::new(crate::exit::ISOLATION, message)
+                .hint("leave `--sandbox full` out; `windlass config --origin` shows who set `sandbox.require`"));
+        }
         return match agent {
             None => Ok(None),
             Some(agent) => Err(Failure::new(
@@ -50,7 +56,7 @@ pub(crate) fn sandbox(
         hidden,
         limits: limits(settings)?,
         accept_landlock: settings.layers.text("sandbox.accept") == Some("landlock"),
-        require: required_tier(settings),
+        require,
         agent,
         home,
     };

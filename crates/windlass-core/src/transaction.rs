@@ -150,8 +150,8 @@ pub struct Terms {
     /// judges by what is really in force.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
-    /// The kernel mechanisms that confine commands.
-    #[serde(default)]
+    /// The kernel mechanisms that confine commands; absent where there are none.
+    #[serde(default, skip_serializing_if = "SandboxTier::is_none")]
     pub tier: SandboxTier,
     /// What commands can still see or do outside the workspace, one phrase each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -177,6 +177,12 @@ pub enum SandboxTier {
 }
 
 impl SandboxTier {
+    /// Whether nothing confines commands.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+
     /// As settings and people write it.
     #[must_use]
     pub fn word(self) -> &'static str {

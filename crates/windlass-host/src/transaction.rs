@@ -27,7 +27,7 @@ use self::tracked::Tracked;
 use self::undo::Undo;
 use crate::exec::{Guard, HostProcesses};
 use crate::landing::{Contents, ContentsError};
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::{Ended, Sandbox, SandboxError, Standard};
 use crate::workspace::Root;
 
 /// Opens the user's tree for runs.
@@ -60,6 +60,30 @@ impl InPlace {
         self.sandbox = Some(sandbox);
         self
     }
+}
+
+/// Runs a program of the user's in a sandbox around the user's own tree, with its own standard handles. Where commands
+/// work on a copy, what it changed is merged when it has ended; paths that stayed as they are are told of.
+pub async fn run_program(
+    sandbox: Arc<Sandbox>,
+    root: Arc<Root>,
+    undo: &Path,
+    argv: &[OsString],
+    dir: &Path,
+    standard: Standard,
+) -> Result<(Ended, Option<String>), SandboxError> {
+    let Some(copy) = sandbox.working_copy()? else { return Ok((sandbox.run(argv, dir, standard).await?, None)) };
+    let failed = |why: String| SandboxError::Invalid(format!("what the program changes cannot be merged: {why}"));
+    let contents = crate::isolated::undo_contents(undo).map_err(|err| failed(err.to_string()))?;
+    let journal = crate::isolated::undo_journal(undo, root.root());
+    let layer = layer::CommandLayer::make(&sandbox.command_layers(), root.root()).map_err(|err| failed(err.message))?;
+    let ended = sandbox.run(argv, dir, standard).await?;
+    let merged = tokio::task::spawn_blocking(move || match copy.take(&layer.upper)? {
+        true => merge::merge(&Undo::new(root, contents, journal), &layer).map_err(|err| err.message),
+        false => Ok(None),
+    });
+    let told = merged.await.map_err(|err| failed(err.to_string()))?.map_err(failed)?;
+    Ok((ended, told))
 }
 
 impl Workspaces for InPlace {

@@ -76,10 +76,10 @@ impl Record {
 
 impl WorkingCopy {
     /// Copies the workspace at `root` into a new folder in `parent`; `hidden` paths are not copied.
-    pub(crate) fn make(root: &Path, hidden: Vec<PathBuf>, parent: &Path) -> Result<Self, String> {
+    pub(crate) fn make(root: &Path, mut hidden: Vec<PathBuf>, parent: &Path) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let workspace = Root::open(root).map_err(|err| err.to_string())?;
-        copied::measure(&workspace)?;
+        hidden.extend(copied::measure(&workspace)?);
         remove_abandoned(parent);
         let folder = parent.join(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
         let tree = folder.join("tree");

@@ -125,7 +125,6 @@ fn attributes_are_changed_in_the_copy_alone() {
         "python3 -c \"import os; os.fchmod(os.open('@/home/tools/a', 0), 0o777)\"",
         "python3 -c \"import os; os.utime(os.open('@/home/tools/a', 0), (1, 1))\"",
         "python3 -c \"import os; os.setxattr('@/home/tools/a', 'user.x', b'1')\"",
-        "chmod 4755 README.md",
     ] {
         lab.check_refused(line);
     }

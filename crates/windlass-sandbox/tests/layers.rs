@@ -339,7 +339,9 @@ fn a_tree_may_be_for_looking_only() {
 fn check_refused(spec: &Spec, layers: bool, expect: &str) {
     match Session::open(&helper(), spec) {
         Err(SandboxError::NoLayers(why)) => assert!(!layers && why.contains(expect), "{why}"),
-        Err(SandboxError::Unavailable(why) | SandboxError::Invalid(why)) => assert!(layers && why.contains(expect), "{why}"),
+        Err(SandboxError::Unavailable(why) | SandboxError::Invalid(why)) => {
+            assert!(layers && why.contains(expect), "{why}")
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -3,12 +3,16 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use windlass_core::gate::Mode;
 use windlass_core::workspace::Files;
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::{Sandbox, SandboxError, Standard};
+use windlass_host::transaction::run_program;
+use windlass_host::workspace::Root;
 
 use super::block_on;
 use crate::args::SandboxArgs;
@@ -36,10 +40,16 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
         Some(dir) => dir.canonicalize().map_err(|err| Failure::usage(format!("{}: {err}", dir.display())))?,
         None => std::env::current_dir().map_err(|err| Failure::usage(format!("the current directory: {err}")))?,
     };
-    block_on(hold(&sandbox, args, &dir))
+    block_on(hold(Arc::new(sandbox), Arc::new(root), &settings.places.undo_dir(), args, &dir))
 }
 
-async fn hold(sandbox: &Sandbox, args: &SandboxArgs, dir: &std::path::Path) -> Result<ExitCode, Failure> {
+async fn hold(
+    sandbox: Arc<Sandbox>,
+    root: Arc<Root>,
+    undo: &Path,
+    args: &SandboxArgs,
+    dir: &Path,
+) -> Result<ExitCode, Failure> {
     let own =
         |handle: std::io::Result<OwnedFd>| handle.map_err(|err| Failure::usage(format!("standard handles: {err}")));
     use std::os::fd::AsFd;
@@ -48,12 +58,15 @@ async fn hold(sandbox: &Sandbox, args: &SandboxArgs, dir: &std::path::Path) -> R
         output: own(std::io::stdout().as_fd().try_clone_to_owned())?,
         error: own(std::io::stderr().as_fd().try_clone_to_owned())?,
     };
-    let ended = sandbox.run(&args.command, dir, standard).await;
+    let ended = run_program(Arc::clone(&sandbox), root, undo, &args.command, dir, standard).await;
     for host in sandbox.take_refused() {
         say!("sandbox: refused a connection to {}", plain(&host));
     }
     match ended {
-        Ok(ended) => {
+        Ok((ended, told)) => {
+            if let Some(told) = told {
+                say!("sandbox: {}", plain(&told));
+            }
             if ended.limits.processes {
                 say!("sandbox: ended at the limit of processes (setting `sandbox.processes`)");
             }

@@ -3,7 +3,7 @@
 use windlass_core::budget::{Budget, Spent};
 use windlass_core::event::EventKind;
 use windlass_core::validator::{Judgement, Report};
-use windlass_core::workspace::{Landed, Terms};
+use windlass_core::workspace::{Landed, SandboxTier, Terms};
 
 use super::progress::{dollars, thousands};
 use super::style::Style;
@@ -15,9 +15,8 @@ const MAX_FINDINGS: usize = 10;
 const MAX_PATHS: usize = 10;
 
 /// The lines for an event, if it has any.
-pub(super) fn lines(kind: &EventKind, verbose: bool) -> Vec<(Style, String)> {
+pub(super) fn lines(kind: &EventKind) -> Vec<(Style, String)> {
     match kind {
-        EventKind::TransactionOpened { terms, name } if verbose => vec![(Style::Dim, opened(terms, name.as_deref()))],
         EventKind::IterationStarted { iteration, .. } if *iteration > 1 => {
             vec![(Style::Dim, format!("try {iteration}, with what the checks found"))]
         }
@@ -31,11 +30,32 @@ pub(super) fn lines(kind: &EventKind, verbose: bool) -> Vec<(Style, String)> {
     }
 }
 
-fn opened(terms: &Terms, name: Option<&str>) -> String {
-    match name {
-        Some(name) => format!("working on a copy ({}, {name}); commands: {}", terms.strategy, terms.isolation),
-        None => format!("working in place: changes reach your files at once; commands: {}", terms.isolation),
+/// The terms of a run in one line.
+pub(super) fn opened(terms: &Terms, name: Option<&str>) -> String {
+    let place = match name {
+        Some(name) => format!("on a copy ({}, {name})", terms.strategy),
+        None => "in place: changes reach your files at once".to_owned(),
+    };
+    format!("{place} · {}", held(terms))
+}
+
+/// The tier, network and metering of a run, and what the tier does not hold.
+fn held(terms: &Terms) -> String {
+    let sandbox = match terms.tier {
+        SandboxTier::None if terms.isolation == "none" => "sandbox: none".to_owned(),
+        SandboxTier::None => format!("sandbox: {}", terms.isolation),
+        tier => format!("sandbox: {}", tier.word()),
+    };
+    let metering = match terms.metering.as_str() {
+        "wire" => "model calls metered",
+        "reported" => "spending as the agent reports it",
+        _ => "spending not metered",
+    };
+    let mut line = format!("{sandbox} · network: {} · {metering}", terms.network);
+    if !terms.not_held.is_empty() {
+        line.push_str(&format!(" · not held: {}", terms.not_held.join("; ")));
     }
+    line
 }
 
 /// What holds an agent that is not ours, said before it starts.
@@ -48,6 +68,9 @@ pub(super) fn foreign(name: &str, terms: &Terms) -> Vec<(Style, String)> {
     let (isolation, network) = (&terms.isolation, &terms.network);
     let mut lines =
         vec![(Style::Dim, format!("{name}{version} works on a copy ({isolation}); {gate}; network: {network}"))];
+    if !terms.not_held.is_empty() {
+        lines.push((Style::Dim, format!("not held: {}", terms.not_held.join("; "))));
+    }
     match terms.metering.as_str() {
         "wire" => {
             lines.push((Style::Dim, "metering: wire (its model is asked through us, with a key it never sees)".into()))

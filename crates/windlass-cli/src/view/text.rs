@@ -30,6 +30,8 @@ pub(crate) struct TextView {
     verbose: bool,
     /// The agent that works, when it is not ours.
     foreign: Option<String>,
+    /// The line with the terms of a run that was shown last.
+    terms: Option<String>,
     paint: Paint,
     progress: Progress,
     /// Standard output is a terminal: the answer is shown as it comes.
@@ -55,6 +57,7 @@ impl TextView {
             quiet: output.quiet,
             verbose: output.verbose,
             foreign: foreign.map(str::to_owned),
+            terms: None,
             paint: Paint::for_stderr(),
             progress: Progress::new(output.quiet),
             streaming: std::io::stdout().is_terminal(),
@@ -154,8 +157,16 @@ impl TextView {
                     self.note(style, &line);
                 }
             }
+            EventKind::TransactionOpened { terms, name } => {
+                let line = landing::opened(terms, name.as_deref());
+                // In a chat every prompt opens the workspace again, most often under the same terms.
+                if self.terms.as_ref() != Some(&line) {
+                    self.note(Style::Dim, &line);
+                    self.terms = Some(line);
+                }
+            }
             other => {
-                for (style, line) in landing::lines(other, self.verbose) {
+                for (style, line) in landing::lines(other) {
                     self.note(style, &line);
                 }
             }

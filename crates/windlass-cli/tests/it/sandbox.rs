@@ -298,20 +298,51 @@ fn without_namespaces(place: &Place, args: &[&str]) -> Output {
 }
 
 #[test]
+fn without_namespaces_the_broker_holds_commands_on_a_copy() {
+    let place = Place::new();
+    let held = without_namespaces(&place, &["sandbox", "--", "sh", "-c", "touch x; echo y > ../outside"]);
+    assert!(held.code != 0 && place.work().join("x").exists(), "{} {}", held.code, held.err);
+    assert!(!place.work().join("../outside").exists());
+    let script = place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo hi > new; rm -f x; mkdir d\" } }]\n\
+         [[step]]\ntext = \"done\"\n",
+    );
+    let base = ["run", "--approval", "auto", "--yes", "--validate", "none", "--script", script.as_str(), "go"];
+    let run = without_namespaces(&place, &[&base[..], &["--in-place", "-o", "stream-json"]].concat());
+    assert!(run.code == 0 && run.out.contains("\"tier\":\"broker\""), "{} {}", run.code, run.out);
+    assert!(run.out.contains("\"not_held\":["), "{}", run.out);
+    assert_eq!(std::fs::read_to_string(place.work().join("new")).unwrap(), "hi\n");
+    assert!(!place.work().join("x").exists() && place.work().join("d").is_dir());
+    let undone = without_namespaces(&place, &["undo"]);
+    assert!(undone.code == 0 && !place.work().join("new").exists(), "{} {}", undone.code, undone.err);
+    assert!(place.work().join("x").exists());
+    place.script(
+        "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo hi > new\" } }]\n[[step]]\ntext = \"done\"\n",
+    );
+    let isolated = without_namespaces(&place, &[&base[..], &["-o", "stream-json"]].concat());
+    assert!(isolated.code == 0 && isolated.out.contains("\"tier\":\"broker\""), "{} {}", isolated.code, isolated.out);
+    assert_eq!(std::fs::read_to_string(place.work().join("new")).unwrap(), "hi\n");
+}
+
+#[test]
 fn what_cannot_be_had_is_refused_and_says_what_to_do() {
     let place = Place::new();
+    let config = place.home().join(".config/windlass/config.toml");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+    std::fs::write(&config, "[sandbox]\nrequire = \"namespaces\"\n").unwrap();
     let refused = without_namespaces(&place, &["sandbox", "--", "touch", "x"]);
-    assert!(refused.code == 8 && refused.err.contains("user.max_user_namespaces"), "{} {}", refused.code, refused.err);
+    let (err, told) = (&refused.err, ["sandbox.require", "user namespaces are not available", "windlass doctor"]);
+    assert!(refused.code == 8 && told.iter().all(|part| err.contains(part)), "{} {err}", refused.code);
     let script = place.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch x\" } }]\n[[step]]\ntext = \"done\"\n",
     );
     let base = ["run", "--in-place", "--approval", "auto", "--yes", "--script", script.as_str(), "go"];
     let asked = without_namespaces(&place, &[&base[..], &["--sandbox", "workspace-write"]].concat());
     assert!(asked.code == 8 && asked.err.contains("not available"), "{} {}", asked.code, asked.err);
-    // By default it is only missed when a command needs it.
-    let run = without_namespaces(&place, &[&base[..], &["-o", "stream-json"]].concat());
-    assert!(run.code == 0 && run.out.contains("the kernel sandbox is not available"), "{} {}", run.code, run.out);
     assert!(!place.work().join("x").exists());
+    let full = without_namespaces(&place, &[&base[..], &["--sandbox", "full"]].concat());
+    assert!(full.code == 8 && full.err.contains("sandbox.require"), "{} {}", full.code, full.err);
+    std::fs::remove_file(&config).unwrap();
     let full = without_namespaces(&place, &[&base[..], &["--sandbox", "full"]].concat());
     assert!(full.code == 0 && place.work().join("x").exists(), "{} {}", full.code, full.err);
 }

@@ -3,11 +3,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use windlass_core::workspace::{FileErrorKind, Files};
 
 use super::survey::list;
@@ -17,6 +18,8 @@ use crate::workspace::Root;
 pub(super) const MAX_BYTES: u64 = 2 << 30;
 /// See [`MAX_BYTES`].
 pub(super) const MAX_FILES: usize = 200_000;
+/// A larger file is left out of a copy.
+const MAX_FILE: u64 = 1 << 30;
 /// Paths that are named one by one.
 const MAX_NAMED: usize = 20;
 
@@ -29,9 +32,10 @@ pub(crate) struct Copied {
     pub(super) missing: Vec<(PathBuf, String)>,
 }
 
-/// Whether a tree is small enough.
-pub(crate) fn measure(root: &Root) -> Result<(), String> {
+/// Whether a tree is small enough, and which files of it are too large to be copied.
+pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
     let (mut files, mut bytes) = (0, 0_u64);
+    let mut left_out = Vec::new();
     let mut open = vec![PathBuf::from(".")];
     while let Some(dir) = open.pop() {
         let Ok((handle, entries)) = list(root, &dir) else { continue };
@@ -41,7 +45,13 @@ pub(crate) fn measure(root: &Root) -> Result<(), String> {
                 FileType::Directory => open.push(dir.join(name)),
                 FileType::RegularFile => {
                     let stat = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW);
-                    bytes += stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+                    // Holes of a file take no space, and are not copied.
+                    let taken =
+                        stat.map_or(0, |stat| u64::try_from(stat.st_size.min(stat.st_blocks * 512)).unwrap_or(0));
+                    match taken > MAX_FILE {
+                        true => left_out.push(dir.strip_prefix(".").unwrap_or(&dir).join(name)),
+                        false => bytes += taken,
+                    }
                 }
                 _ => {}
             }
@@ -53,7 +63,12 @@ pub(crate) fn measure(root: &Root) -> Result<(), String> {
             }
         }
     }
-    Ok(())
+    Ok(left_out)
+}
+
+/// How it is said that a file is not in the copy.
+pub(crate) fn left_out_note(path: &Path) -> String {
+    format!("`{}` is not in the copy: it is larger than {} MB", path.display(), MAX_FILE >> 20)
 }
 
 /// Copies everything below a root to a directory that exists and is empty. At the paths in `hidden` there is something
@@ -157,18 +172,39 @@ fn open_folder(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
 
 pub(crate) fn copy_file(from: impl AsFd, to: impl AsFd, name: &OsStr, sharing: &mut bool) -> std::io::Result<bool> {
     let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut source = File::from(rustix::fs::openat(from, name, read, Mode::empty())?);
+    let source = File::from(rustix::fs::openat(from, name, read, Mode::empty())?);
     let stat = rustix::fs::fstat(&source)?;
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut target = File::from(rustix::fs::openat(to, name, write, Mode::from_raw_mode(0o600))?);
+    let target = File::from(rustix::fs::openat(to, name, write, Mode::from_raw_mode(0o600))?);
     let shared = *sharing && share(&target, &source);
     if !shared {
         *sharing = false;
-        std::io::copy(&mut source, &mut target)?;
+        copy_data(&source, &target, stat.st_size)?;
     }
     rustix::fs::fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
     rustix::fs::futimens(&target, &times_of(&stat))?;
     Ok(shared)
+}
+
+/// Copies the bytes of a file but for its holes.
+fn copy_data(source: &File, target: &File, size: i64) -> std::io::Result<()> {
+    let size = u64::try_from(size).unwrap_or(0);
+    let mut at = 0;
+    while at < size {
+        let data = match rustix::fs::seek(source, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // The rest is a hole.
+            Err(rustix::io::Errno::NXIO) => break,
+            // The file system knows no holes.
+            Err(_) => at,
+        };
+        let end = rustix::fs::seek(source, SeekFrom::Hole(data)).unwrap_or(size).max(data + 1);
+        rustix::fs::seek(source, SeekFrom::Start(data))?;
+        rustix::fs::seek(target, SeekFrom::Start(data))?;
+        std::io::copy(&mut source.take(end - data), &mut &*target)?;
+        at = end;
+    }
+    target.set_len(size)
 }
 
 #[cfg(target_os = "linux")]

@@ -109,11 +109,12 @@ impl Work {
         mut slot: Slot,
         why: &str,
     ) -> Result<Self, WorkspaceError> {
-        copied::measure(&desk.root).map_err(|too_large| {
+        let left_out = copied::measure(&desk.root).map_err(|too_large| {
             isolation(format!("no layer can be had: {why}; and {too_large}; work on it directly with --in-place"))
         })?;
         // Where there is no view that hides them, credentials are not copied.
-        let hidden = if tier(&plan)? == Tier::Broker { plan.hidden_in_workspace() } else { Vec::new() };
+        let mut hidden = if tier(&plan)? == Tier::Broker { plan.hidden_in_workspace() } else { Vec::new() };
+        hidden.extend(left_out.iter().cloned());
         slot.card.hidden.clone_from(&hidden);
         let tree = slot.folder("tree").map_err(shelf_error)?;
         // What the copy is relative to is known before a byte of it is read.
@@ -130,6 +131,7 @@ impl Work {
         for (path, why) in copied.missing.iter().take(MAX_NAMED) {
             work.note(format!("`{}` is not in the copy: {why}", lossy(path)));
         }
+        left_out.iter().take(MAX_NAMED).for_each(|path| work.note(copied::left_out_note(path)));
         *work.baseline() = Baseline::Known(Arc::new(survey));
         work.write_card()?;
         Ok(work)

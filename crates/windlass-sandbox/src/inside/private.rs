@@ -3,7 +3,7 @@
 //! their own, which commands get by their environment.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::spec::{PRIVATE, Spec};
@@ -35,8 +35,9 @@ impl Private {
         }
         let mut writable = own.to_vec();
         for (place, usual) in SHARED {
-            let unused =
-                |mut entries: std::fs::ReadDir| entries.all(|one| one.is_ok_and(|one| one.file_name() == *usual));
+            let unused = |mut entries: std::fs::ReadDir| {
+                entries.all(|one| one.is_ok_and(|one| one.file_name() == *usual || is_out_of_reach(&one)))
+            };
             if std::fs::read_dir(place).is_ok_and(unused) {
                 writable.push(place.into());
             }
@@ -60,6 +61,13 @@ impl Private {
         let (before, after) = (&variable[..at], &variable[at + PRIVATE.len()..]);
         Some([before, self.at.as_os_str().as_bytes(), after].concat())
     }
+}
+
+/// Whether the mode of an entry keeps this user from it anyway.
+fn is_out_of_reach(entry: &std::fs::DirEntry) -> bool {
+    let own = rustix::process::geteuid();
+    let closed = |about: std::fs::Metadata| about.uid() != own.as_raw() && !own.is_root() && about.mode() & 0o077 == 0;
+    entry.metadata().is_ok_and(closed)
 }
 
 fn make_dir(path: &Path) -> io::Result<()> {

@@ -10,8 +10,6 @@ use super::super::notify::{Call, Errno};
 use super::super::sys;
 use super::Broker;
 
-/// Bits that make a program run as its owner or group.
-const SET_ID: u32 = 0o6000;
 /// Where a program finds its own handles by name.
 const OWN_HANDLES: [&[u8]; 2] = [b"/proc/self/fd/", b"/dev/fd/"];
 
@@ -105,9 +103,6 @@ impl Broker {
         let (mode, kind) = (mode as u32 & 0o7777, FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode));
         if kind == FileType::Symlink {
             return Err(Errno(libc::EOPNOTSUPP));
-        }
-        if mode & SET_ID != 0 && kind == FileType::RegularFile {
-            return Err(Errno(libc::EPERM));
         }
         Ok(rustix::fs::chmod(handle_path(file.as_fd()), Mode::from_raw_mode(mode))?)
     }
