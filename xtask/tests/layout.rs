@@ -12,9 +12,11 @@ use serde_json::Value;
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-core", &[]),
     ("windlass-engine", &["windlass-core"]),
-    ("windlass-host", &["windlass-core", "windlass-sandbox"]),
-    ("windlass-sandbox", &[]),
-    ("windlass-providers", &["windlass-core"]),
+    // Tests of kernel features ask it whether this machine has them; it is no dependency of anything that ships.
+    ("windlass-needs", &[]),
+    ("windlass-host", &["windlass-core", "windlass-sandbox", "windlass-needs"]),
+    ("windlass-sandbox", &["windlass-needs"]),
+    ("windlass-providers", &["windlass-core", "windlass-needs"]),
     // Keeps the C grammar and the tables of programs out of core; reads lines, runs nothing.
     ("windlass-shell", &["windlass-core"]),
     ("windlass-tools", &["windlass-core", "windlass-host", "windlass-shell"]),
@@ -53,6 +55,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-corpus",
             "windlass-crash",
             "windlass-scripted",
+            "windlass-needs",
         ],
     ),
     ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers", "windlass-runtimes"]),
@@ -187,5 +190,14 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     for package in workspace()["packages"].as_array().unwrap() {
         let manifest = std::fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();
         assert!(manifest.contains("[lints]\nworkspace = true"), "{} has lints of its own", package["name"]);
+    }
+}
+
+#[test]
+fn the_helper_of_tests_is_no_part_of_the_product() {
+    for package in workspace()["packages"].as_array().unwrap() {
+        let dependencies = package["dependencies"].as_array().unwrap();
+        let ships = dependencies.iter().any(|one| one["name"] == "windlass-needs" && one["kind"] != "dev");
+        assert!(!ships, "{} must name windlass-needs among its dev-dependencies", package["name"]);
     }
 }
