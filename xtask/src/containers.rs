@@ -79,8 +79,8 @@ struct Totals {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     let rows: Vec<Row> = rows::all().into_iter().filter(|row| options.picks(&row.name)).collect();
-    let suites: Vec<suite::Suite> =
-        suite::all().into_iter().filter(|suite| options.test && options.picks(suite.name)).collect();
+    let suites: Vec<&suite::Suite> =
+        suite::SUITES.iter().filter(|suite| options.test && options.picks(suite.name)).collect();
     if options.list {
         rows.iter().for_each(|row| println!("{}: {:?}", row.name, row.expect));
         suites.iter().for_each(|suite| println!("{}", suite.name));
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     for suite in suites {
         let outcome = match &bench.podman {
-            Ok(podman) => suite::run(&suite, podman, &root, bench.folder.path())?,
+            Ok(podman) => suite::run(suite, podman, &root, bench.folder.path())?,
             Err(why) => Outcome::NotRun(why.clone()),
         };
         report(suite.name, &outcome, &mut totals);

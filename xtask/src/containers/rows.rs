@@ -72,7 +72,7 @@ const HOME: &str = "/tmp/home";
 pub(super) const READ_ONLY_FOLDER: &str = "/read-only";
 
 /// An ordinary user of a Docker-like container, which the special rows change in one point.
-const USER: Container = Container {
+pub(super) const USER: Container = Container {
     profile: Profile::Docker,
     uid: 1000,
     drop_capabilities: false,
