@@ -55,6 +55,8 @@ impl Options {
 struct Bench {
     folder: tempfile::TempDir,
     binary: PathBuf,
+    /// Where the whole output of each row stays.
+    logs: PathBuf,
     root: bool,
     podman: Result<Podman, String>,
 }
@@ -99,7 +101,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     for suite in suites {
         let outcome = match &bench.podman {
-            Ok(podman) => suite::run(suite, podman, &root, bench.folder.path())?,
+            Ok(podman) => suite::run(suite, podman, &root, bench.folder.path(), &bench.logs)?,
             Err(why) => Outcome::NotRun(why.clone()),
         };
         report(suite.name, &outcome, &mut totals);
@@ -107,7 +109,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let Totals { passed, failed, not_run } = totals;
     println!("{passed} passed, {failed} failed, {not_run} not run in {:.0} s", began.elapsed().as_secs_f64());
     if failed > 0 {
-        bail!("{failed} rows are not as the table expects; `cargo xtask containers --only TEXT` repeats some of them");
+        let logs = bench.logs.display();
+        bail!(
+            "{failed} rows are not as the table expects; `--only TEXT` repeats some of them; their output is in {logs}"
+        );
     }
     Ok(())
 }
@@ -152,16 +157,18 @@ impl Bench {
         let binary = shared.join("windlass");
         std::fs::copy(cargo::target_directory(repository)?.join("debug/windlass"), &binary)
             .context("the binary could not be copied")?;
+        let logs = cargo::target_directory(repository)?.join("containers");
+        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let root = is_root();
         let podman = Podman::prepare(folder.path(), root)?;
         if let Err(why) = &podman {
             println!("no containers here: {why}");
         }
-        Ok(Self { folder, binary, root, podman })
+        Ok(Self { folder, binary, logs, root, podman })
     }
 
     fn run(&self, row: &Row, at: usize) -> Result<Outcome> {
-        let log = self.folder.path().join(format!("row-{at}.log"));
+        let log = self.logs.join(format!("row-{at}.log"));
         let finished = match row.place {
             Place::Container(container) => match &self.podman {
                 Ok(podman) => match podman.lacks(&container) {

@@ -34,7 +34,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // listens on loopback by nature, so it bans nothing.
     ("windlass-corpus", &[]),
     // Kills a windlass binary and lets it resume; knows no other crate of ours, for the same reasons.
-    ("windlass-crash", &[]),
+    ("windlass-crash", &["windlass-needs"]),
     // Plays a vendor on loopback, for the kit and for the binary's own probe of a runtime; it knows no crate of ours.
     ("windlass-scripted", &[]),
     // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "no crate that is small enough for a test helper has these calls")]
 
 use std::io;
+use std::os::fd::AsRawFd as _;
 
 /// Makes `landlock_create_ruleset` return the version.
 const VERSION: libc::c_uint = 1;
@@ -36,4 +37,22 @@ fn install_listener() -> io::Result<()> {
     // SAFETY: the call has just made this descriptor, and nothing else knows it.
     unsafe { libc::close(fd as libc::c_int) };
     Ok(())
+}
+
+/// Takes a descriptor out of this process itself; the rights between two processes are another matter.
+pub(crate) fn pidfd_getfd() -> Result<(), String> {
+    let null = std::fs::File::open("/dev/null").map_err(|err| format!("/dev/null: {err}"))?;
+    // SAFETY: the call takes two numbers.
+    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
+    if process < 0 {
+        return Err(format!("pidfd_open: {}", io::Error::last_os_error()));
+    }
+    // SAFETY: the call takes three numbers.
+    let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, null.as_raw_fd(), 0) };
+    let error = io::Error::last_os_error();
+    for fd in [process, taken].into_iter().filter(|fd| *fd >= 0) {
+        // SAFETY: the calls above have just made it, and nothing else knows it.
+        unsafe { libc::close(fd as libc::c_int) };
+    }
+    if taken >= 0 { Ok(()) } else { Err(error.to_string()) }
 }

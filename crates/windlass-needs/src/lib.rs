@@ -27,6 +27,8 @@ pub enum Need {
     Landlock,
     /// Seccomp filters that report to a listener.
     Notifications,
+    /// Taking a file descriptor out of another process.
+    PidfdGetfd,
 }
 
 impl Need {
@@ -36,12 +38,13 @@ impl Need {
             Self::Overlay => "overlay mounts in a user namespace",
             Self::Landlock => "Landlock",
             Self::Notifications => "seccomp notifications",
+            Self::PidfdGetfd => "pidfd_getfd",
         }
     }
 
     /// Why the need is not met here, or none if it is. Tried once in a process.
     fn unmet(self) -> Option<&'static str> {
-        static FOUND: [OnceLock<Option<String>>; 4] = [const { OnceLock::new() }; 4];
+        static FOUND: [OnceLock<Option<String>>; 5] = [const { OnceLock::new() }; 5];
         FOUND[self as usize].get_or_init(|| self.probe().err()).as_deref()
     }
 
@@ -53,8 +56,10 @@ impl Need {
             Self::Landlock => kernel::landlock(),
             #[cfg(target_os = "linux")]
             Self::Notifications => kernel::notifications(),
+            #[cfg(target_os = "linux")]
+            Self::PidfdGetfd => kernel::pidfd_getfd(),
             #[cfg(not(target_os = "linux"))]
-            Self::Landlock | Self::Notifications => Err("this is not Linux".to_owned()),
+            Self::Landlock | Self::Notifications | Self::PidfdGetfd => Err("this is not Linux".to_owned()),
         }
     }
 }
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_one_line() {
-        for need in [Need::Namespaces, Need::Overlay, Need::Landlock, Need::Notifications] {
+        for need in [Need::Namespaces, Need::Overlay, Need::Landlock, Need::Notifications, Need::PidfdGetfd] {
             assert!(need.unmet().is_none_or(|why| !why.is_empty() && !why.contains(['\n', '\t'])), "{need:?}");
         }
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(2);
 
-const NAMESPACES: &str = "mount -t tmpfs none /mnt && mount -t proc none /proc";
+/// Mounts over folders that every machine has.
+const NAMESPACES: &str = r#"mount -t tmpfs none "$FOLDER" && mount -t proc none /proc"#;
 /// The layers are in a folder of the caller, the options are those that the sandbox mounts with.
 const OVERLAY: &str = r#"cd "$FOLDER" && mkdir lower upper work merged &&
 mount -t overlay -o userxattr,lowerdir=lower,upperdir=upper,workdir=work none merged && echo x > merged/file

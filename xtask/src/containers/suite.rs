@@ -32,7 +32,7 @@ pub(super) const SUITES: &[Suite] = &[
 ];
 
 /// Builds the tests, and runs them in a container.
-pub(super) fn run(suite: &Suite, podman: &Podman, root: &Path, folder: &Path) -> Result<Outcome> {
+pub(super) fn run(suite: &Suite, podman: &Podman, root: &Path, folder: &Path, logs: &Path) -> Result<Outcome> {
     if let Some(why) = podman.lacks(&suite.container) {
         return Ok(Outcome::NotRun(why));
     }
@@ -54,7 +54,7 @@ pub(super) fn run(suite: &Suite, podman: &Podman, root: &Path, folder: &Path) ->
     mount(&mut command, &out, "/out", "rw");
     command.args(["-e", &format!("{}=/out/not-run.txt", not_run::VARIABLE), "-e", "INSTA_UPDATE=no"]);
     command.arg("-w").arg(root).arg(podman.image()).args(["/usr/bin/bash", "-c", INSIDE]);
-    let finished = finish(&mut command, &folder.join("suite.log"), SUITE);
+    let finished = finish(&mut command, &logs.join(format!("tests-uid-{}.log", suite.container.uid)), SUITE);
     podman.remove(&name);
     let (code, output) = finished?;
     let not_run = list.finish()?.map(|sentence| format!("; {sentence}")).unwrap_or_default();
