@@ -102,8 +102,8 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "without",
         takes: "FEATURE … [--uid N] -- COMMAND …",
-        about: "runs a command as on a kernel that lacks a feature: namespaces, namespace-capabilities, landlock, notifications, \
-                pidfd-getfd, ptrace",
+        about: "runs a command as on a kernel that lacks a feature: namespaces, user-namespaces, namespace-capabilities, \
+                landlock, notifications, pidfd-getfd, ptrace",
         run: without::run,
     },
     Command {

@@ -11,9 +11,10 @@ use crate::unknown;
 /// A part of the kernel that can be switched off for one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feature {
-    /// Every namespace, also for root: what a container's filter does. `user.max_user_namespaces=0` stops only user
-    /// namespaces.
+    /// Every namespace, also for root, as the filter of a container has it.
     Namespaces,
+    /// User namespaces alone, as `user.max_user_namespaces=0` has it; root can still make the others.
+    UserNamespaces,
     /// A user namespace can be made and gives no capabilities, as AppArmor on Ubuntu 24.04 has it.
     NamespaceCapabilities,
     /// The Landlock system calls.
@@ -29,6 +30,7 @@ pub(crate) enum Feature {
 impl Feature {
     pub(crate) const ALL: &'static [Self] = &[
         Self::Namespaces,
+        Self::UserNamespaces,
         Self::NamespaceCapabilities,
         Self::Landlock,
         Self::Notifications,
@@ -39,6 +41,7 @@ impl Feature {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
+            Self::UserNamespaces => "user-namespaces",
             Self::NamespaceCapabilities => "namespace-capabilities",
             Self::Landlock => "landlock",
             Self::Notifications => "notifications",

@@ -70,8 +70,13 @@ impl Podman {
 
     /// Why a container of this profile cannot be made.
     pub(super) fn lacks(&self, container: &Container) -> Option<String> {
-        let missing = container.profile == Profile::Docker && self.docker_profile.is_none();
-        missing.then(|| "podman came without a seccomp profile (seccomp.json) to make the stricter one from".to_owned())
+        if container.profile == Profile::Docker && self.docker_profile.is_none() {
+            return Some(
+                "podman came without a seccomp profile (seccomp.json) to make the stricter one from".to_owned(),
+            );
+        }
+        let needs_root = container.owner == Owner::Another && !self.root;
+        needs_root.then(|| "needs root, to give a folder to another user".to_owned())
     }
 
     fn base(&self, name: &str) -> Command {

@@ -102,6 +102,8 @@ const DEVICES: &str = "zero full random tty ptmx console pts shm mqueue";
 const MACHINE: &[(&[Feature], Expect)] = &[
     (&[], Expect::Namespaces),
     (&[Feature::Namespaces], Expect::Broker),
+    // Root can make the other namespaces without one for users.
+    (&[Feature::UserNamespaces], Expect::Either),
     (&[Feature::NamespaceCapabilities], Expect::Broker),
     (&[Feature::Namespaces, Feature::PidfdGetfd], Expect::Broker),
     (&[Feature::Landlock], Expect::Namespaces),

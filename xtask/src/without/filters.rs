@@ -73,6 +73,12 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
                 vec![(libc::SYS_unshare, rules.clone()), (libc::SYS_clone, rules), (libc::SYS_setns, Vec::new())];
             vec![(libc::EPERM, calls), no_clone3]
         }
+        Feature::UserNamespaces => {
+            let rules = vec![rule(&[has_flag(0, libc::CLONE_NEWUSER)?])?];
+            let calls = vec![(libc::SYS_unshare, rules.clone()), (libc::SYS_clone, rules)];
+            // The kernel counts namespaces, and this is the error of a count that is too high.
+            vec![(libc::ENOSPC, calls), no_clone3]
+        }
         Feature::NamespaceCapabilities => namespace_capabilities(no_clone3)?,
         Feature::Landlock => {
             let calls =
