@@ -34,3 +34,12 @@ pub(crate) fn answers(mut command: Command) -> bool {
     command.stdin(std::process::Stdio::null());
     command.output().is_ok_and(|output| output.status.success())
 }
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory(root: &std::path::Path) -> Result<PathBuf> {
+    let args = ["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"];
+    let output = command(args).current_dir(root).output().context("cargo could not be started")?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")?;
+    let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
+    Ok(PathBuf::from(target))
+}

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::not_run::{self, NotRun};
 use crate::{attacks, cargo, install, kit};
 
 /// One thing that must hold.
@@ -65,9 +66,14 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
     let tests = if install::has_nextest() { NEXTEST } else { TESTS };
     let stages = [FORMAT, LAYOUT, CLIPPY, DOC_TESTS, tests, DOCS, LICENCES];
     let mut times = vec![("tools", began.elapsed())];
+    let not_run = NotRun::start(&root)?;
     for (at, stage) in stages.iter().enumerate() {
         println!("==> [{}/{}] {}: {}", at + 1, stages.len(), stage.name, stage.repeat());
-        let took = run_stage(stage, &root)?;
+        let ran = run_stage(stage, &root, &not_run);
+        if ran.is_err() {
+            print_not_run(&not_run)?;
+        }
+        let took = ran?;
         println!("    {} ok in {}", stage.name, seconds(took));
         times.push((stage.name, took));
     }
@@ -83,13 +89,20 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
     for (name, took) in times {
         println!("    {name:<10} {:>8}", seconds(took));
     }
+    print_not_run(&not_run)
+}
+
+fn print_not_run(not_run: &NotRun) -> Result<()> {
+    if let Some(sentence) = not_run.finish()? {
+        println!("==> {sentence}\n    every one of them: {}", not_run.path().display());
+    }
     Ok(())
 }
 
-fn run_stage(stage: &Stage, root: &Path) -> Result<Duration> {
+fn run_stage(stage: &Stage, root: &Path, not_run: &NotRun) -> Result<Duration> {
     let began = Instant::now();
     let mut command = cargo::command(stage.args.iter().copied());
-    command.current_dir(root).envs(stage.env);
+    command.current_dir(root).envs(stage.env).env(not_run::VARIABLE, not_run.path());
     let status = command.status().context("cargo could not be started")?;
     if !status.success() {
         bail!(

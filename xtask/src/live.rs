@@ -5,7 +5,6 @@
 mod checks;
 mod install;
 mod player;
-mod process;
 mod server;
 
 use std::path::PathBuf;

@@ -8,10 +8,14 @@ mod attacks;
 mod bench;
 mod cargo;
 mod check;
+mod containers;
 mod crash;
 mod install;
 mod kit;
 mod live;
+mod not_run;
+mod process;
+mod without;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -87,6 +91,20 @@ const COMMANDS: &[Command] = &[
         about: "the conformance kit through the built binary; also the last stage of `test`; with agents it writes \
                 docs/runtimes-matrix.md",
         run: |args| kit::run(&cargo::root()?, with(args, &[])?),
+    },
+    Command {
+        name: "containers",
+        takes: "[--test] [--only TEXT] [--list]",
+        about: "runs `windlass demo` and a few commands in containers made from this machine's files, and with parts of the kernel \
+                switched off; --test: also the test suite, in two containers; --only: rows whose name has this text",
+        run: containers::run,
+    },
+    Command {
+        name: "without",
+        takes: "FEATURE … [--uid N] -- COMMAND …",
+        about: "runs a command as on a kernel that lacks a feature: namespaces, user-namespaces, namespace-capabilities, \
+                landlock, notifications, pidfd-getfd, ptrace",
+        run: without::run,
     },
     Command {
         name: "crash",

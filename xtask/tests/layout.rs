@@ -12,9 +12,11 @@ use serde_json::Value;
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-core", &[]),
     ("windlass-engine", &["windlass-core"]),
-    ("windlass-host", &["windlass-core", "windlass-sandbox"]),
-    ("windlass-sandbox", &[]),
-    ("windlass-providers", &["windlass-core"]),
+    // Tests of kernel features ask it whether this machine has them; it is no dependency of anything that ships.
+    ("windlass-needs", &[]),
+    ("windlass-host", &["windlass-core", "windlass-sandbox", "windlass-needs"]),
+    ("windlass-sandbox", &["windlass-needs"]),
+    ("windlass-providers", &["windlass-core", "windlass-needs"]),
     // Keeps the C grammar and the tables of programs out of core; reads lines, runs nothing.
     ("windlass-shell", &["windlass-core"]),
     ("windlass-tools", &["windlass-core", "windlass-host", "windlass-shell"]),
@@ -32,7 +34,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // listens on loopback by nature, so it bans nothing.
     ("windlass-corpus", &[]),
     // Kills a windlass binary and lets it resume; knows no other crate of ours, for the same reasons.
-    ("windlass-crash", &[]),
+    ("windlass-crash", &["windlass-needs"]),
     // Plays a vendor on loopback, for the kit and for the binary's own probe of a runtime; it knows no crate of ours.
     ("windlass-scripted", &[]),
     // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.
@@ -53,6 +55,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-corpus",
             "windlass-crash",
             "windlass-scripted",
+            "windlass-needs",
         ],
     ),
     ("windlass-bench", &["windlass-core", "windlass-host", "windlass-providers", "windlass-runtimes"]),
@@ -187,5 +190,14 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     for package in workspace()["packages"].as_array().unwrap() {
         let manifest = std::fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();
         assert!(manifest.contains("[lints]\nworkspace = true"), "{} has lints of its own", package["name"]);
+    }
+}
+
+#[test]
+fn the_helper_of_tests_is_no_part_of_the_product() {
+    for package in workspace()["packages"].as_array().unwrap() {
+        let dependencies = package["dependencies"].as_array().unwrap();
+        let ships = dependencies.iter().any(|one| one["name"] == "windlass-needs" && one["kind"] != "dev");
+        assert!(!ships, "{} must name windlass-needs among its dev-dependencies", package["name"]);
     }
 }

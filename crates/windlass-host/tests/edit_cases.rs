@@ -63,7 +63,7 @@ fn rows_of_other_projects_agree_where_they_are_strict() {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/edits/codex-scenarios.jsonl");
     let path = given.unwrap_or_else(|| beside.into());
     if !path.is_file() {
-        eprintln!("no edit cases of other projects here; set WINDLASS_EDIT_CASES to their file to check them");
+        windlass_needs::not_run("needs edit cases of other projects (set WINDLASS_EDIT_CASES to their file)");
         return;
     }
     let mut failures = Vec::new();

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use lab::{LOOK, helper, run, try_run, wait_until};
+use windlass_needs::{Need, lacks};
 use windlass_sandbox::{Access, Ended, Limits, Net, Protected, Protection, Session, Spec, Standard, Tier};
 
 mod lab;
@@ -74,6 +75,9 @@ impl Lab {
 
 #[test]
 fn a_workspace_may_be_among_temporary_files_that_stay() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::below(Path::new("/var/tmp"));
     lab.check("echo hi > src/a && cat src/a && touch /var/tmp/x /tmp/y && ls /var/tmp | grep -c x", 0, "hi\n1");
     assert_eq!(fs::read_to_string(lab.base.join("ws/src/a")).unwrap(), "hi\n");
@@ -82,6 +86,9 @@ fn a_workspace_may_be_among_temporary_files_that_stay() {
 
 #[test]
 fn work_inside_works() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     lab.check("echo hi && cat src/../README.md && exit 3", 3, "hi\nhello");
     lab.check("mkdir -p build && echo ok > build/x && cat build/x", 0, "ok");
@@ -96,6 +103,9 @@ fn work_inside_works() {
 
 #[test]
 fn nothing_outside_is_seen_or_written() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     let out = lab.base.join("out");
     for line in [
@@ -134,6 +144,9 @@ fn nothing_outside_is_seen_or_written() {
 
 #[test]
 fn caches_take_writes_that_do_not_stay() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let home = lab.base.join("home");
@@ -151,6 +164,9 @@ fn caches_take_writes_that_do_not_stay() {
 
 #[test]
 fn what_was_started_ends_with_the_command() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     let mark = format!("mark{}", std::process::id());
     let line = format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); sleep 60 & echo done");
@@ -164,6 +180,9 @@ fn what_was_started_ends_with_the_command() {
 
 #[test]
 fn limits_hold() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.spec.limits = Limits { processes: 40, memory: 256 << 20, file_size: 1 << 20, ..Limits::default() };
     let (ended, output) = lab.run("for i in $(seq 500); do sleep 5 & done; wait; echo all");
@@ -176,6 +195,9 @@ fn limits_hold() {
 
 #[test]
 fn forks_do_not_fail_beside_signals() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     // A shell that is told of ended children while it forks the next ones.
     let line = "trap : CHLD; for i in $(seq 300); do (exit 0) & true | true | true || exit 9; done; wait; echo all";
@@ -185,6 +207,9 @@ fn forks_do_not_fail_beside_signals() {
 
 #[test]
 fn two_sandboxes_do_not_uncover_each_other() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     let (one, two) = (lab.open(), lab.open());
     let (first, _) = run(&one, &lab.spec.root, "true");
@@ -210,6 +235,9 @@ fn two_sandboxes_do_not_uncover_each_other() {
 
 #[test]
 fn placeholders_go_by_themselves() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let (_, output) = run(&session, &lab.spec.root, "ls -A");
@@ -227,6 +255,9 @@ fn placeholders_go_by_themselves() {
 
 #[test]
 fn what_must_not_come_to_be_goes_with_the_command() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let mut lab = Lab::new();
     let banned = Protected { base: lab.spec.root.clone(), name: "src/pointer".into(), how: Protection::Banned };
     lab.spec.protect.push(banned);
@@ -239,6 +270,9 @@ fn what_must_not_come_to_be_goes_with_the_command() {
 
 #[test]
 fn the_weaker_tier_holds_what_it_can() {
+    if lacks(Need::Landlock) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.spec.tier = Tier::Landlock;
     lab.spec.limits.processes = 40;
@@ -261,6 +295,9 @@ fn the_weaker_tier_holds_what_it_can() {
 
 #[test]
 fn links_in_the_place_of_protected_names_hold_too() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     fs::create_dir(lab.spec.root.join("real")).unwrap();
     std::os::unix::fs::symlink("real", lab.spec.root.join(".agent")).unwrap();
@@ -271,6 +308,9 @@ fn links_in_the_place_of_protected_names_hold_too() {
 
 #[test]
 fn a_command_that_cannot_start_says_why() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let err = try_run(&session, &lab.spec.root, &["no-such-program"]).unwrap_err().to_string();
@@ -281,6 +321,9 @@ fn a_command_that_cannot_start_says_why() {
 
 #[test]
 fn the_workspace_may_be_for_looking_only() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.spec.access = Access::ReadOnly;
     let (ended, output) = lab.run("touch x; echo > README.md; cat README.md");
@@ -290,6 +333,9 @@ fn the_workspace_may_be_for_looking_only() {
 
 #[test]
 fn a_command_that_only_looks_changes_nothing_beside_others_that_do() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let (_, output) = run(&session, &lab.spec.root, LOOK);
@@ -301,6 +347,9 @@ fn a_command_that_only_looks_changes_nothing_beside_others_that_do() {
 
 #[test]
 fn a_loopback_of_its_own_can_be_had() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.spec.net = Net::Proxy;
     let opened = Session::open(&helper(), &lab.spec).unwrap();
@@ -317,6 +366,9 @@ fn a_loopback_of_its_own_can_be_had() {
 
 #[test]
 fn modes_of_files_are_kept() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let lab = Lab::new();
     lab.check("cp /bin/true t && chmod 750 t && ./t && stat -c %a t", 0, "750");
     assert_eq!(fs::metadata(lab.spec.root.join("t")).unwrap().permissions().mode() & 0o777, 0o750);

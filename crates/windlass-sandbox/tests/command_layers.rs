@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use lab::{helper, run};
+use windlass_needs::{Need, lacks};
 use windlass_sandbox::{Ended, Protected, Protection, SandboxError, Session, Spec, Standard, Tier, Tree};
 
 mod lab;
@@ -120,6 +121,9 @@ fn check_taken(upper: &Path, expect: &[(&str, &str)]) {
 
 #[test]
 fn what_a_command_writes_is_in_its_layer_and_nowhere_else() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let (one, two) = (lab.layer("one"), lab.layer("two"));
@@ -136,6 +140,9 @@ fn what_a_command_writes_is_in_its_layer_and_nowhere_else() {
 
 #[test]
 fn destructive_lines_reach_only_the_layer() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let upper = lab.layer("one");
@@ -146,6 +153,9 @@ fn destructive_lines_reach_only_the_layer() {
 
 #[test]
 fn protected_names_are_free_in_a_layer_and_hidden_ones_are_not() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let upper = lab.layer("one");
@@ -163,6 +173,9 @@ fn protected_names_are_free_in_a_layer_and_hidden_ones_are_not() {
 
 #[test]
 fn protected_names_outside_of_the_workspace_hold_over_a_layer_too() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     let out = lab.base.join("out");
     fs::write(out.join("config"), "mine\n").unwrap();
@@ -180,6 +193,9 @@ fn protected_names_outside_of_the_workspace_hold_over_a_layer_too() {
 
 #[test]
 fn the_layers_of_others_cannot_be_reached() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     lab.layer("one");
@@ -198,6 +214,9 @@ fn the_layers_of_others_cannot_be_reached() {
 
 #[test]
 fn two_at_a_time_do_not_see_each_other() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let (one, two) = (lab.layer("one"), lab.layer("two"));
@@ -224,6 +243,9 @@ fn two_at_a_time_do_not_see_each_other() {
 
 #[test]
 fn the_layer_is_free_when_the_end_is_told() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open();
     let upper = lab.layer("one");
@@ -244,6 +266,9 @@ fn the_layer_is_free_when_the_end_is_told() {
 
 #[test]
 fn where_there_are_no_layers_the_caller_hears_so() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.layer("one");
     lab.spec.command_layers = None;
@@ -258,6 +283,9 @@ fn where_there_are_no_layers_the_caller_hears_so() {
 
 #[test]
 fn a_program_that_cannot_start_says_why_also_over_a_layer() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     lab.layer("one");
     let err = run_over(&lab.open(), Path::new("/nowhere"), "one", "true").unwrap_err().to_string();
@@ -266,6 +294,9 @@ fn a_program_that_cannot_start_says_why_also_over_a_layer() {
 
 #[test]
 fn a_layer_goes_over_a_tree_of_its_own_too() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     for folder in ["upper", "work"] {
         fs::create_dir(lab.base.join(folder)).unwrap();

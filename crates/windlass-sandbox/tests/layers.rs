@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::{helper, run, wait_until};
+use windlass_needs::{Need, lacks};
 use windlass_sandbox::{Access, Helper, Layer, Opened, Protected, Protection, SandboxError, Session, Spec, Tier, Tree};
 
 mod lab;
@@ -130,6 +131,9 @@ fn beneath(tree: &OwnedFd, name: &str) -> PathBuf {
 
 #[test]
 fn commands_change_the_layer_and_not_the_workspace() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     for lab in Lab::everybody() {
         lab.check("echo new > README.md && echo n > src/new.rs && cat README.md src/new.rs", "new\nn");
         lab.check("chmod 750 src/a.rs && stat -c %a src/a.rs && rm link && ls", "750\nREADME.md\nold\nsrc");
@@ -145,6 +149,9 @@ fn commands_change_the_layer_and_not_the_workspace() {
 
 #[test]
 fn a_folder_is_renamed_by_copying() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     for lab in Lab::everybody() {
         let session = lab.open().session;
         let rename = "import os\ntry: os.rename('src', 'moved')\nexcept OSError as err: print(err.errno)";
@@ -159,6 +166,9 @@ fn a_folder_is_renamed_by_copying() {
 
 #[test]
 fn whole_trees_can_go() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let session = lab.open().session;
     lab.check_in(&session, "rm -rf ./* ./.[!.]* 2>/dev/null; ls -A", ".env");
@@ -167,6 +177,9 @@ fn whole_trees_can_go() {
 
 #[test]
 fn git_works_in_it() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.spec.hide.clear();
     for words in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "first"]] {
@@ -193,6 +206,9 @@ fn git_works_in_it() {
 
 #[test]
 fn the_engine_and_commands_work_in_one_tree() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     // Both are the same user, so that this is only tried as who runs the tests.
     {
         let lab = Lab::new();
@@ -229,6 +245,9 @@ fn the_engine_and_commands_work_in_one_tree() {
 
 #[test]
 fn what_is_hidden_from_commands_is_there_for_the_engine() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     let name = |name: &str| Protected { base: lab.spec.root.clone(), name: name.into(), how: Protection::Frozen };
     lab.spec.protect = vec![name("README.md"), name(".agent")];
@@ -246,6 +265,9 @@ fn what_is_hidden_from_commands_is_there_for_the_engine() {
 
 #[test]
 fn no_path_leads_to_the_workspace() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.spec.write = vec![lab.spec.root.join("old"), lab.base.join("out")];
     lab.spec.read = vec![lab.base.clone()];
@@ -269,6 +291,9 @@ fn no_path_leads_to_the_workspace() {
 
 #[test]
 fn a_layer_is_still_there_in_the_next_session() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     for lab in Lab::everybody() {
         lab.check("echo new > README.md; rm link; rm -r old; mkdir old; chmod 700 src", "");
         lab.check("cat README.md; ls; ls old; stat -c %a src; echo more >> README.md", "new\nREADME.md\nold\nsrc\n700");
@@ -278,6 +303,9 @@ fn a_layer_is_still_there_in_the_next_session() {
 
 #[test]
 fn a_killed_helper_leaves_the_layer() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     let pid = lab.base.join("pid");
     // The number of the helper is known because a shell becomes it.
@@ -295,6 +323,9 @@ fn a_killed_helper_leaves_the_layer() {
 
 #[test]
 fn a_git_directory_outside_has_its_own_layer() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     for folder in ["git", "git-upper", "git-work"] {
         fs::create_dir(lab.base.join(folder)).unwrap();
@@ -311,6 +342,9 @@ fn a_git_directory_outside_has_its_own_layer() {
 
 #[test]
 fn a_copy_stands_in_the_place_of_the_workspace() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let mut lab = Lab::new();
     let from = lab.base.join("copy");
     fs::create_dir(&from).unwrap();
@@ -327,6 +361,9 @@ fn a_copy_stands_in_the_place_of_the_workspace() {
 
 #[test]
 fn a_tree_may_be_for_looking_only() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     lab.spec.access = Access::ReadOnly;
     let Opened { session, tree, .. } = lab.open();
@@ -348,6 +385,9 @@ fn check_refused(spec: &Spec, layers: bool, expect: &str) {
 
 #[test]
 fn what_cannot_be_layered_is_told_from_what_is_wrong() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new();
     let with = |upper: PathBuf, work: PathBuf| Spec { tree: Tree::Layered { upper, work }, ..lab.spec.clone() };
     let (upper, work) = (lab.base.join("layer/upper"), lab.base.join("layer/work"));
@@ -363,6 +403,9 @@ fn what_cannot_be_layered_is_told_from_what_is_wrong() {
 
 #[test]
 fn modes_are_kept() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let mut lab = Lab::new();
     fs::set_permissions(lab.spec.root.join("src/a.rs"), fs::Permissions::from_mode(0o751)).unwrap();
     lab.before = listing(&lab.spec.root);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::player::{NOTE, Played, Player, check_events};
-use super::process::until;
 use super::server::Server;
+use crate::process::until;
 
 /// One protocol that the server speaks, and the vendor whose data it is reached with.
 pub(super) struct Wire {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::process::step;
+use crate::process::step;
 
 /// llama.cpp's server as a Python package.
 const SERVER: &str = "xllamacpp";

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::checks::Wire;
-use super::process::{Running, last_lines};
 use super::server::Server;
+use crate::process::{Running, last_lines};
 
 /// The model sees one tool, so that the schema of its answers allows reading and answering.
 const CONFIG: &str = r#"temperature = 0

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::install;
-use super::process::{Running, last_lines, until};
+use crate::process::{Running, last_lines, until};
 
 /// Loading takes seconds on an idle machine.
 const START: Duration = Duration::from_secs(120);

@@ -118,7 +118,7 @@ fn every_shared_recording_is_decoded() {
     let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/streams"));
     let file = folder.join("recorded.jsonl.gz");
     if !file.is_file() {
-        eprintln!("no recorded streams here; set WINDLASS_STREAMS to their folder to read them");
+        windlass_needs::not_run("needs recorded streams (set WINDLASS_STREAMS to their folder)");
         return;
     }
     let place = Place::new();

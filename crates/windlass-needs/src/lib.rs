@@ -1,0 +1,138 @@
+//! For tests of what a machine may not have: namespaces, overlay mounts, Landlock, seccomp notifications. Such a test
+//! starts with `if lacks(Need::Namespaces) { return; }`. Where the need is not met, the test passes, and its name and
+//! the reason are appended to the file that `$WINDLASS_NOT_RUN` names; `cargo xtask test` sets it and prints the count.
+//!
+//! The probes try the real thing and share no code with the sandbox, so that a sandbox that wrongly calls itself
+//! unavailable makes tests fail instead of leaving them out.
+
+#[cfg(target_os = "linux")]
+mod kernel;
+mod program;
+
+use std::io::Write as _;
+use std::panic::Location;
+use std::sync::OnceLock;
+
+/// Names the file that lists the tests that were not run, one `test<TAB>reason` a line.
+pub const NOT_RUN: &str = "WINDLASS_NOT_RUN";
+
+/// What a test may need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// User, mount, process and network namespaces in which file systems and a new `/proc` can be mounted.
+    Namespaces,
+    /// The same, and an overlay mount whose layers are in the folder for temporary files.
+    Overlay,
+    /// The Landlock system calls.
+    Landlock,
+    /// Seccomp filters that report to a listener.
+    Notifications,
+    /// Taking a file descriptor out of another process.
+    PidfdGetfd,
+}
+
+impl Need {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Namespaces => "user namespaces",
+            Self::Overlay => "overlay mounts in a user namespace",
+            Self::Landlock => "Landlock",
+            Self::Notifications => "seccomp notifications",
+            Self::PidfdGetfd => "pidfd_getfd",
+        }
+    }
+
+    /// Why the need is not met here, or none if it is. Tried once in a process.
+    fn unmet(self) -> Option<&'static str> {
+        static FOUND: [OnceLock<Option<String>>; 5] = [const { OnceLock::new() }; 5];
+        FOUND[self as usize].get_or_init(|| self.probe().err()).as_deref()
+    }
+
+    fn probe(self) -> Result<(), String> {
+        match self {
+            Self::Namespaces => program::namespaces(),
+            Self::Overlay => program::overlay(),
+            #[cfg(target_os = "linux")]
+            Self::Landlock => kernel::landlock(),
+            #[cfg(target_os = "linux")]
+            Self::Notifications => kernel::notifications(),
+            #[cfg(target_os = "linux")]
+            Self::PidfdGetfd => kernel::pidfd_getfd(),
+            #[cfg(not(target_os = "linux"))]
+            Self::Landlock | Self::Notifications | Self::PidfdGetfd => Err("this is not Linux".to_owned()),
+        }
+    }
+}
+
+/// Whether this machine lacks what the calling test needs; then the test is listed as not run and has to return.
+#[must_use]
+#[track_caller]
+pub fn lacks(need: Need) -> bool {
+    let Some(why) = need.unmet() else { return false };
+    not_run(&format!("needs {} ({why})", need.words()));
+    true
+}
+
+/// The same for a program on the PATH.
+#[must_use]
+#[track_caller]
+pub fn lacks_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    if !found {
+        not_run(&format!("needs the program `{name}`"));
+    }
+    !found
+}
+
+/// Lists the calling test as not run, for a reason that starts with "needs".
+#[track_caller]
+pub fn not_run(reason: &str) {
+    list(&test_name(Location::caller()), reason);
+}
+
+/// The test runner names the thread of a test after it, unless it runs tests on the main thread, one for each process.
+fn test_name(caller: &Location<'_>) -> String {
+    // Runners set it; several packages have a test program of the same name.
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "test".to_owned());
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(std::path::Path::file_stem).map(|name| name.to_string_lossy());
+    // Cargo adds a hash to the name. Unit tests are in a program that is named after the package.
+    let program = program.as_deref().map(|name| name.rsplit_once('-').map_or(name, |(name, _)| name));
+    let program = program.filter(|name| *name != package.replace('-', "_"));
+    let exact = || {
+        let mut args = std::env::args();
+        args.find(|arg| arg == "--exact").and_then(|_| args.next())
+    };
+    let thread = std::thread::current().name().filter(|name| *name != "main").map(str::to_owned);
+    let test = thread.or_else(exact).unwrap_or_else(|| format!("{}:{}", caller.file(), caller.line()));
+    program.map_or_else(|| format!("{package}::{test}"), |program| format!("{package}::{program}::{test}"))
+}
+
+/// A list that cannot be written must not look like a list without this test.
+#[allow(clippy::print_stderr, reason = "a runner shows it with the output of the test")]
+fn list(test: &str, reason: &str) {
+    eprintln!("not run: {test} {reason}");
+    let Some(path) = std::env::var_os(NOT_RUN) else { return };
+    let file = std::fs::File::options().create(true).append(true).open(&path);
+    // One write for each line: tests of other processes append to the same file.
+    let written = file.and_then(|mut file| file.write_all(format!("{test}\t{reason}\n").as_bytes()));
+    assert!(written.is_ok(), "{} cannot be written: {written:?}", path.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_named_after_itself() {
+        assert_eq!(test_name(Location::caller()), "windlass-needs::tests::a_test_is_named_after_itself");
+    }
+
+    #[test]
+    fn a_reason_is_one_line() {
+        for need in [Need::Namespaces, Need::Overlay, Need::Landlock, Need::Notifications, Need::PidfdGetfd] {
+            assert!(need.unmet().is_none_or(|why| !why.is_empty() && !why.contains(['\n', '\t'])), "{need:?}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `cargo xtask containers`: the commands of the README in containers, and on this machine with parts of the kernel
+//! switched off. The table is in `rows.rs`; a row that this machine cannot have is counted as not run, with the reason.
+
+mod outcome;
+mod podman;
+mod profile;
+mod rows;
+mod suite;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use self::podman::{Podman, finish, mount};
+use self::rows::{Container, Owner, Place, Row};
+use crate::{cargo, unknown};
+
+/// How long the commands of one row may take together.
+const ROW: Duration = Duration::from_secs(240);
+const INSIDE: &str = include_str!("containers/inside.sh");
+const MODEL: &str = include_str!("containers/model.toml");
+
+/// The parsed command line.
+#[derive(Debug, Default)]
+struct Options {
+    test: bool,
+    list: bool,
+    only: Option<String>,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--test" => options.test = true,
+                "--list" => options.list = true,
+                "--only" => options.only = Some(args.next().context("--only needs a text")?.to_lowercase()),
+                other => bail!("{}", unknown("option", other, ["--test", "--list", "--only"].into_iter())),
+            }
+        }
+        Ok(options)
+    }
+
+    fn picks(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|text| name.to_lowercase().contains(text))
+    }
+}
+
+/// What rows share: the binary, the files that they read, and podman or why there is none.
+struct Bench {
+    folder: tempfile::TempDir,
+    binary: PathBuf,
+    /// Where the whole output of each row stays.
+    logs: PathBuf,
+    root: bool,
+    podman: Result<Podman, String>,
+}
+
+/// What became of a row.
+#[derive(Debug)]
+enum Outcome {
+    Passed { isolation: String },
+    Failed { isolation: String, why: Vec<String> },
+    NotRun(String),
+}
+
+/// Counts for the last line.
+#[derive(Debug, Default)]
+struct Totals {
+    passed: usize,
+    failed: usize,
+    not_run: usize,
+}
+
+/// Runs the rows that were asked for.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let options = Options::parse(args)?;
+    let rows: Vec<Row> = rows::all().into_iter().filter(|row| options.picks(&row.name)).collect();
+    let suites: Vec<&suite::Suite> =
+        suite::SUITES.iter().filter(|suite| options.test && options.picks(suite.name)).collect();
+    if options.list {
+        rows.iter().for_each(|row| println!("{}: {:?}", row.name, row.expect));
+        suites.iter().for_each(|suite| println!("{}", suite.name));
+        return Ok(());
+    }
+    if rows.is_empty() && suites.is_empty() {
+        bail!("no row has this text in its name; `cargo xtask containers --list` prints the names");
+    }
+    let began = Instant::now();
+    let root = cargo::root()?;
+    let bench = Bench::prepare(&root)?;
+    let mut totals = Totals::default();
+    for (at, row) in rows.iter().enumerate() {
+        let outcome = bench.run(row, at)?;
+        report(&row.name, &outcome, &mut totals);
+    }
+    for suite in suites {
+        let outcome = match &bench.podman {
+            Ok(podman) => suite::run(suite, podman, &root, bench.folder.path(), &bench.logs)?,
+            Err(why) => Outcome::NotRun(why.clone()),
+        };
+        report(suite.name, &outcome, &mut totals);
+    }
+    let Totals { passed, failed, not_run } = totals;
+    println!("{passed} passed, {failed} failed, {not_run} not run in {:.0} s", began.elapsed().as_secs_f64());
+    if failed > 0 {
+        let logs = bench.logs.display();
+        bail!(
+            "{failed} rows are not as the table expects; `--only TEXT` repeats some of them; their output is in {logs}"
+        );
+    }
+    Ok(())
+}
+
+fn report(name: &str, outcome: &Outcome, totals: &mut Totals) {
+    match outcome {
+        Outcome::Passed { isolation } => {
+            totals.passed += 1;
+            println!("ok       {name}: {isolation}");
+        }
+        Outcome::Failed { isolation, why } => {
+            totals.failed += 1;
+            println!("FAILED   {name}: {isolation}");
+            // The first failure has its output; the others mostly follow from it.
+            for (at, why) in why.iter().enumerate() {
+                let shown = if at == 0 { why.as_str() } else { why.lines().next().unwrap_or_default() };
+                println!("    {}", shown.trim_end());
+            }
+        }
+        Outcome::NotRun(why) => {
+            totals.not_run += 1;
+            println!("not run  {name}: {why}");
+        }
+    }
+}
+
+impl Bench {
+    fn prepare(repository: &Path) -> Result<Self> {
+        let built =
+            cargo::command(["build", "--locked", "--quiet", "-p", "windlass-cli"]).current_dir(repository).status();
+        if !built.context("cargo could not be started")?.success() {
+            bail!("the binary could not be built");
+        }
+        let folder = tempfile::tempdir()?;
+        // Every user of the rows reads these files.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+        let shared = folder.path().join("wl");
+        std::fs::create_dir(&shared)?;
+        std::fs::write(shared.join("inside.sh"), INSIDE)?;
+        std::fs::write(shared.join("model.toml"), MODEL)?;
+        // A copy, because the target directory may be below a folder that only its owner can enter.
+        let binary = shared.join("windlass");
+        std::fs::copy(cargo::target_directory(repository)?.join("debug/windlass"), &binary)
+            .context("the binary could not be copied")?;
+        let logs = cargo::target_directory(repository)?.join("containers");
+        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        let root = is_root();
+        let podman = Podman::prepare(folder.path(), root)?;
+        if let Err(why) = &podman {
+            println!("no containers here: {why}");
+        }
+        Ok(Self { folder, binary, logs, root, podman })
+    }
+
+    fn run(&self, row: &Row, at: usize) -> Result<Outcome> {
+        let log = self.logs.join(format!("row-{at}.log"));
+        let finished = match row.place {
+            Place::Container(container) => match &self.podman {
+                Ok(podman) => match podman.lacks(&container) {
+                    Some(why) => return Ok(Outcome::NotRun(why)),
+                    None => self.in_container(podman, &container, at, &log)?,
+                },
+                Err(why) => return Ok(Outcome::NotRun(why.clone())),
+            },
+            Place::Machine { uid: 0, .. } if !self.root => return Ok(Outcome::NotRun("needs root".to_owned())),
+            Place::Machine { without, uid } => self.on_machine(without, uid, at, &log)?,
+        };
+        let (_, output) = finished;
+        let steps = outcome::steps(&output);
+        let mut why = outcome::wrong(&steps, row.expect);
+        if steps.is_empty() {
+            why = vec![format!("the row did not start:\n{}", outcome::last_lines(&output))];
+        }
+        let demo = steps.iter().find(|step| step.name == "demo");
+        let line = demo.and_then(|step| outcome::isolation_line(step.output)).unwrap_or("no line about isolation");
+        let code = demo.and_then(|step| step.code).map_or("no exit code".to_owned(), |code| format!("exit {code}"));
+        let isolation = format!("{code}; {line}");
+        Ok(if why.is_empty() { Outcome::Passed { isolation } } else { Outcome::Failed { isolation, why } })
+    }
+
+    fn in_container(
+        &self,
+        podman: &Podman,
+        container: &Container,
+        at: usize,
+        log: &Path,
+    ) -> Result<(Option<i32>, String)> {
+        let name = format!("windlass-rows-{}-{at}", std::process::id());
+        let mut command = podman.run(&name, container)?;
+        mount(&mut command, &self.folder.path().join("wl"), "/wl", "ro");
+        let project = if container.owner == Owner::Another { "/project" } else { "/tmp/work/project" };
+        let devices = format!("REMOVE_DEVICES={}", container.remove_devices);
+        command.args(["-e", "WINDLASS=/wl/windlass", "-e", "MODEL=/wl/model.toml", "-e", &devices]);
+        command.args(["-e", &format!("PROJECT={project}"), podman.image(), "/usr/bin/bash", "/wl/inside.sh"]);
+        let finished = finish(&mut command, log, ROW);
+        podman.remove(&name);
+        finished
+    }
+
+    fn on_machine(
+        &self,
+        without: &[crate::without::Feature],
+        uid: u32,
+        at: usize,
+        log: &Path,
+    ) -> Result<(Option<i32>, String)> {
+        let home = self.folder.path().join(format!("home-{at}"));
+        std::fs::create_dir(&home)?;
+        let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+        command.arg("without").args(without.iter().map(|feature| feature.name()));
+        if self.root {
+            std::os::unix::fs::chown(&home, Some(uid), Some(uid))?;
+            command.args(["--uid", &uid.to_string()]);
+        }
+        command.args(["--", "bash"]).arg(self.folder.path().join("wl/inside.sh"));
+        command.current_dir(&home).env("HOME", &home).env("PROJECT", home.join("project"));
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("REMOVE_DEVICES", "");
+        command.env("WINDLASS", &self.binary).env("MODEL", self.folder.path().join("wl/model.toml"));
+        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"] {
+            command.env_remove(name);
+        }
+        finish(&mut command, log, ROW)
+    }
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
