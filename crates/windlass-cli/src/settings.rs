@@ -55,7 +55,7 @@ impl Settings {
     }
 
     fn load_with(root: Option<&Path>, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
-        let places = Places::from_env(&lookup)?;
+        let (places, unwritable) = writable_places(&lookup)?;
         let mut layers = Layers::new(KEYS);
         for file in managed_files(&places.managed_dir)? {
             layers.add_file(Layer::Managed, &file)?;
@@ -72,7 +72,7 @@ impl Settings {
             layers,
             project: Layers::new(KEYS),
             places,
-            warnings: Vec::new(),
+            warnings: unwritable.into_iter().collect(),
             untrusted: Vec::new(),
             profile: None,
             chosen: None,
@@ -383,6 +383,16 @@ impl Settings {
 }
 
 /// A rule about a tool that does not exist protects nothing, so it is a mistake.
+/// The directories of the user. Data goes to a temporary directory where the usual one cannot be written.
+pub(crate) fn places() -> Result<Places, Failure> {
+    Ok(writable_places(|name| std::env::var_os(name))?.0)
+}
+
+fn writable_places(lookup: impl Fn(&str) -> Option<OsString>) -> Result<(Places, Option<String>), Failure> {
+    let named = lookup("XDG_DATA_HOME").is_some_and(|dir| Path::new(&dir).is_absolute());
+    Ok(Places::from_env(&lookup)?.writable(named, &std::env::temp_dir())?)
+}
+
 fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Failure> {
     let name = rule.tool.as_str();
     if name.contains('*') || name.starts_with("mcp__") || LATER_TOOLS.contains(&name) || tools.contains(&name) {

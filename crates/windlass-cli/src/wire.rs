@@ -138,7 +138,7 @@ pub(crate) fn engine(
 
 /// An engine for what is done to sessions alone: it works nowhere.
 pub(crate) fn bystander() -> Result<Engine, Failure> {
-    let places = windlass_host::config::Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let store = Arc::new(SessionLog::new(places.sessions_dir()));
     let artifacts = store.clone();
     let engine = Engine::builder()

@@ -21,7 +21,7 @@ mod wire;
 #[cfg(target_os = "linux")]
 pub use inside::supervise;
 #[cfg(target_os = "linux")]
-pub use probe::{Offer, landlock_version, probe};
+pub use probe::{Offer, landlock_version, probe, proc_is_masked};
 #[cfg(target_os = "linux")]
 pub use session::{Child, Ended, Helper, Listener, Opened, Place, SandboxError, Session, Standard};
 pub use spec::{

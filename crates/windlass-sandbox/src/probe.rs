@@ -43,6 +43,19 @@ pub fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
+/// Whether parts of `/proc` are covered, as in a container. Then the kernel mounts no other one, and commands see the
+/// processes that are in it.
+#[must_use]
+pub fn proc_is_masked() -> bool {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').nth(4)).any(is_mask)
+}
+
+fn is_mask(mount: &str) -> bool {
+    // The kernel looks past this one, which is there on most systems.
+    mount.starts_with("/proc/") && mount != "/proc/sys/fs/binfmt_misc"
+}
+
 fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result<(), SandboxError> {
     let scratch = Some(scratch.to_owned());
     let spec = Spec { access: Access::ReadOnly, tier, scratch, ..Spec::around(folder.to_owned()) };
@@ -60,5 +73,16 @@ fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result
     match ended.status.success() {
         true => Ok(()),
         false => Err(SandboxError::Unavailable(format!("a program that does nothing failed in it: {}", ended.status))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_below_proc_masks_it() {
+        assert!(is_mask("/proc/kcore") && is_mask("/proc/sys"));
+        assert!(!is_mask("/proc") && !is_mask("/proc/sys/fs/binfmt_misc") && !is_mask("/processes"));
     }
 }

@@ -13,9 +13,9 @@ use super::{block_on, replay, undo};
 use crate::args::{
     AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs,
 };
-use crate::exit;
 use crate::failure::Failure;
 use crate::session_run::{Desk, Opening, Which, finish, prepare};
+use crate::{exit, sandboxing};
 
 const PROMPT: &str = "The test in test.sh fails. Find out why, fix median.sh and make the test pass.";
 
@@ -28,13 +28,24 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     std::fs::write(&script, include_str!("../demo/script.toml"))?;
     let project = folder.path.join("project");
     make_project(&project)?;
-    let agent = AgentArgs { script: Some(script), cd: Some(project.clone()), ..AgentArgs::default() };
+    // The commands of the demo are our own, so it needs no sandbox; a run of the user's does.
+    let offer = sandboxing::offer(&project)?;
+    let held = offer.namespaces.is_ok() || offer.broker.is_ok();
+    let agent = AgentArgs {
+        script: Some(script),
+        cd: Some(project.clone()),
+        sandbox: (!held).then(|| "full".to_owned()),
+        ..AgentArgs::default()
+    };
     let contract = ContractArgs { validate: vec!["bash test.sh".into()], ..ContractArgs::default() };
     let text = args.output.format() == Format::Text && !args.output.quiet;
     if text {
         say!("a small repository with a failing test: {}", project.display());
         say!("prompt: {PROMPT}");
-        say!("nothing reaches the repository before `bash test.sh` passes on exactly what would land\n");
+        match held {
+            true => say!("nothing reaches the repository before `bash test.sh` passes on exactly what would land\n"),
+            false => say!("this machine has no kernel sandbox (see `windlass doctor`), so the demo works in place\n"),
+        }
     }
     let limits = LimitArgs::default();
     let ready = prepare(&agent, &limits)?;
@@ -43,7 +54,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         limits: &limits,
         output: &args.output,
         which: Which::New,
-        isolation: Isolation::Isolated,
+        isolation: if held { Isolation::Isolated } else { Isolation::InPlace },
         contract: &contract,
         kept: None,
         only_land: false,

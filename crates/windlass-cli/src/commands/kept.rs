@@ -39,7 +39,7 @@ pub(super) fn shelf(places: &Places) -> Shelf {
 
 /// Finishes or takes back what was broken off, and says so.
 pub(super) fn recover() {
-    let Ok(places) = Places::from_env(|name| std::env::var_os(name)) else { return };
+    let Ok(places) = crate::settings::places() else { return };
     for (name, recovered) in recover_landings(&shelf(&places), &places.undo_dir()) {
         match recovered {
             Ok(done) => {
@@ -87,7 +87,7 @@ fn recoveries(places: &Places) -> Vec<String> {
 /// Tells the log of a session what landed, unless it knows.
 fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
     block_on(async {
-        let places = Places::from_env(|name| std::env::var_os(name))?;
+        let places = crate::settings::places()?;
         let id = crate::session_run::session_id(&card.session)?;
         let deeds = super::undo::deeds_of(&SessionLog::new(places.sessions_dir()), &id).await?;
         Ok(deeds.done.iter().any(|deed| deed.call.is_none() && deed.swaps == untold.landed.swaps))
@@ -118,7 +118,7 @@ pub(super) fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<C
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
-    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let root = match args.all {
         true => None,
@@ -231,7 +231,7 @@ fn show(changes: &Changes, stat: bool) {
 }
 
 pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
-    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let slot = shelf(&places).open(&args.name).map_err(|err| Failure::usage(err.to_string()))?;
     let question = format!("throw away {} with {} changed files? [y/N] ", args.name, slot.card.files);
     if !args.yes && !super::sessions::confirmed(&question)? {

@@ -20,7 +20,6 @@ use futures_util::StreamExt;
 use windlass_core::event::EventKind;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::Files;
-use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 
 use super::block_on;
@@ -32,7 +31,7 @@ use crate::session_run::session_id;
 use crate::{exit, plan};
 
 pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
-    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let store = SessionLog::new(places.sessions_dir());
     match command {
         SessionsCommand::List { json, limit } => block_on(list::run(&store, json, limit)),

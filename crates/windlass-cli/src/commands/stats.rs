@@ -9,7 +9,6 @@ use windlass_core::event::EventKind;
 use windlass_core::id::SessionId;
 use windlass_core::stats::{Calls, Stats, cache_hits};
 use windlass_core::store::{SessionStore, StoreError};
-use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 
 use super::block_on;
@@ -21,7 +20,7 @@ use crate::session_run::{newest, session_id};
 use crate::{exit, out, plan};
 
 pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
-    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let stats = block_on(gather(&store, args))?;
     match (args.by, args.json) {

@@ -85,7 +85,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
-    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let root = plan::open_workspace(args.agent.cd.as_deref(), home().as_deref())?;
     // A kept run has a name of words; a session's id never looks like one.
     let card = args.session.as_ref().and_then(|name| kept::shelf(&places).card(name).ok());

@@ -36,7 +36,7 @@ pub(super) fn opened(terms: &Terms, name: Option<&str>) -> String {
         Some(name) => format!("on a copy ({}, {name})", terms.strategy),
         None => "in place: changes reach your files at once".to_owned(),
     };
-    format!("{place} · {}", held(terms))
+    format!("{} · {place}", held(terms))
 }
 
 /// The tier, network and metering of a run, and what the tier does not hold.

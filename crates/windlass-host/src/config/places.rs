@@ -1,7 +1,8 @@
 //! Where settings and data of a user live, by the XDG rules, from a lookup that the caller brings.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use super::ConfigError;
 
@@ -35,6 +36,39 @@ impl Places {
             managed_dir: PathBuf::from("/etc/windlass"),
             home,
         })
+    }
+
+    /// The same with a data directory in `temporary` where the usual one cannot be written, as with a read-only home; and
+    /// what to say about it. A directory that the user named with `XDG_DATA_HOME` is never replaced.
+    pub fn writable(self, named: bool, temporary: &Path) -> Result<(Self, Option<String>), ConfigError> {
+        let nearest = self.data_dir.ancestors().find(|dir| dir.exists()).unwrap_or(&self.data_dir);
+        if named || rustix::fs::access(nearest, rustix::fs::Access::WRITE_OK).is_ok() {
+            return Ok((self, None));
+        }
+        let own = rustix::process::geteuid();
+        let data_dir = temporary.join(format!("windlass-{}", own.as_raw()));
+        let usual = self.data_dir.display();
+        let failed = |why: &str| {
+            let place = data_dir.display();
+            ConfigError(format!("{usual} cannot be written, and {place} {why}; set XDG_DATA_HOME to a folder of yours"))
+        };
+        match std::fs::DirBuilder::new().mode(0o700).create(&data_dir) {
+            Err(err) if err.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(failed(&format!("neither: {err}")));
+            }
+            _ => {}
+        }
+        // Anybody can make a folder of this name in a shared one.
+        let about = data_dir.symlink_metadata().map_err(|err| failed(&err.to_string()))?;
+        if !about.is_dir() || about.uid() != own.as_raw() || about.mode() & 0o077 != 0 {
+            return Err(failed("is open to other users"));
+        }
+        let warning = format!(
+            "{usual} cannot be written, so sessions are kept in {} and may be gone after a restart; set XDG_DATA_HOME to keep \
+             them",
+            data_dir.display()
+        );
+        Ok((Self { data_dir, ..self }, Some(warning)))
     }
 
     /// The user's settings file.

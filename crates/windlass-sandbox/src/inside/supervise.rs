@@ -202,6 +202,11 @@ impl<'a> Supervisor<'a> {
         let (mut listener, mut tree) = (None, None);
         let covers = match spec.tier {
             Tier::Namespaces => {
+                if crate::probe::landlock_version() == 0 && crate::probe::proc_is_masked() {
+                    let why = "parts of /proc are masked, as in a container, so that only Landlock could keep commands from \
+                               other processes, and this kernel has no Landlock";
+                    return Err(Refusal::Unavailable(why.to_owned()));
+                }
                 apart(&spec, janitor)?;
                 listener = network(&spec)?;
                 let built = view::build(&spec)?;
