@@ -86,7 +86,7 @@ async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
     }
     findings.extend(vendors(&settings, &credentials).await);
     let (standings, runtimes) = runtimes(args, &settings, &mut findings).await?;
-    let work = work(&standings, &findings);
+    let work = work(&standings, &findings, &settings);
     Ok(Examination { findings, sandbox: sandbox.ok(), runtimes, work })
 }
 
@@ -107,9 +107,11 @@ fn files(settings: &Settings) -> Vec<Finding> {
         true => file.display().to_string(),
         false => format!("no settings file ({}), defaults apply", file.display()),
     };
+    let folder = writable(&settings.places.data_dir);
+    let todo = folder.as_ref().err().map(|_| "→ set XDG_DATA_HOME to a folder that can be written".to_owned());
     vec![
         Finding::new(Group::Machine, "settings", Ok(shown)),
-        Finding::new(Group::Machine, "session folder", writable(&settings.places.data_dir)).needed(),
+        Finding::new(Group::Machine, "session folder", folder).needed().with_more(todo.into_iter().collect()),
         Finding::new(Group::Machine, "network path", network::path(settings)),
     ]
 }
@@ -179,27 +181,34 @@ fn agent_finding(standing: &Standing) -> Option<Finding> {
 }
 
 /// The agent that can work: the built-in one if a model is configured, else one that is installed.
-fn work(standings: &[Standing], findings: &[Finding]) -> Work {
-    let native = standings.iter().find(|standing| standing.name == "native");
-    if let Some(Ok(how)) = native.map(|native| &native.usable) {
+fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Work {
+    let named = plan::named(&AgentArgs::default(), settings.layers.text("model"), settings);
+    let named = named.ok().and_then(|(vendor, _)| vendor);
+    let state = |id: &str| findings.iter().find(|finding| finding.group == Group::Models && finding.what == id);
+    let silent = named.filter(|vendor| vendor.local).and_then(|vendor| state(vendor.id)).filter(|finding| !finding.ok);
+    let native = standings.iter().find(|standing| standing.name == "native").map(|native| &native.usable);
+    if let (Some(Ok(how)), None) = (native, silent) {
         return Work::Native(how.clone());
     }
     let foreign = |standing: &&Standing| standing.found != Found::BuiltIn && standing.usable.is_ok();
     if let Some(foreign) = standings.iter().find(foreign) {
         return Work::Foreign(foreign.name.clone());
     }
-    let vendor = findings.iter().find(|finding| finding.group == Group::Models && finding.ok);
-    match (vendor, native.map(|native| &native.usable)) {
-        (Some(vendor), _) => Work::Nothing {
+    if let Some(silent) = silent {
+        let todo = format!("start {}, or name another model with `windlass config set model …`", silent.what);
+        return Work::Nothing { why: silent.detail.clone(), todo };
+    }
+    let configured = settings.layers.text("model").or(settings.layers.text("provider")).is_some();
+    if let Some(Err(why)) = native.filter(|_| configured) {
+        let todo = why.hint.clone().unwrap_or_else(|| "`windlass models` lists what can be named".to_owned());
+        return Work::Nothing { why: why.what.clone(), todo };
+    }
+    match findings.iter().find(|finding| finding.group == Group::Models && finding.ok) {
+        Some(vendor) => Work::Nothing {
             why: "no model is chosen".to_owned(),
             todo: format!("{name} can be asked: run `windlass config set model {name}/MODEL`", name = vendor.what),
         },
-        // A model was named, and something about it is wrong.
-        (None, Some(Err(why))) if why.what.contains('`') || why.what.starts_with("no key for") => {
-            let todo = why.hint.clone().unwrap_or_else(|| "see `windlass models`".to_owned());
-            Work::Nothing { why: why.what.clone(), todo }
-        }
-        _ => Work::Nothing {
+        None => Work::Nothing {
             why: "no model is configured".to_owned(),
             todo: "set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `windlass demo`, which needs no model".to_owned(),
         },

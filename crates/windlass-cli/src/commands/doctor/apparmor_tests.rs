@@ -122,3 +122,18 @@ fn the_offered_command_copies_a_program_that_others_can_replace() {
     assert!(command.starts_with("sudo install -o root -g root -m 755 "), "{command}");
     assert!(command.ends_with("&& sudo /usr/local/bin/windlass doctor --install-apparmor"), "{command}");
 }
+
+/// `APPARMOR_PARSER=/usr/sbin/apparmor_parser APPARMOR_DIR=/etc/apparmor.d`, of version 4. Nothing is loaded.
+#[test]
+#[ignore = "needs the real apparmor_parser"]
+fn a_real_parser_takes_the_profile() {
+    let [parser, base] = ["APPARMOR_PARSER", "APPARMOR_DIR"].map(|name| std::env::var(name).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    for path in ["/usr/bin/windlass", "/opt/my tools/a*b?c/[x]{y,z}^/@{HOME}/\"q\"\\n/é,#(x)/it's/windlass"] {
+        let file = dir.path().join("windlass");
+        std::fs::write(&file, profile(Path::new(path)).unwrap()).unwrap();
+        let mut command = std::process::Command::new(&parser);
+        let output = command.args(["-Q", "-K", "--skip-cache", "-b", &base]).arg(&file).output().unwrap();
+        assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
