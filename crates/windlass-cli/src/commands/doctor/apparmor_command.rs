@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use serde_json::Value;
 
-use super::apparmor::{AppArmorState, ProfileStore, profile};
+use super::apparmor::{AppArmorState, ProfileStore, install_command, profile};
 use super::apparmor_path::{owned_by_root_alone, shell_quoted};
 use crate::exit;
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ const NOBODY: u32 = 65_534;
 
 pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
     let program = program()?;
-    only_root(&program, "--install-apparmor")?;
+    only_root(install_command(&program))?;
     check_state(&AppArmorState::read())?;
     check_program(&program)?;
     let store = ProfileStore::of_the_system()?;
@@ -35,7 +35,7 @@ pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
 
 pub(super) fn remove(yes: bool) -> Result<ExitCode, Failure> {
     let program = program()?;
-    only_root(&program, "--remove-apparmor")?;
+    only_root(format!("sudo {} doctor --remove-apparmor", shell_quoted(&program)))?;
     let store = ProfileStore::of_the_system()?;
     let file = store.file();
     let file = one_line(&file.display().to_string());
@@ -53,12 +53,11 @@ fn program() -> Result<PathBuf, Failure> {
     program.map_err(|err| Failure::usage(format!("the path of this program cannot be found: {err}")))
 }
 
-fn only_root(program: &Path, flag: &str) -> Result<(), Failure> {
+fn only_root(command: String) -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Failure::usage("only root can change AppArmor profiles")
-        .hint(format!("run `sudo {} doctor {flag}`", shell_quoted(program))))
+    Err(Failure::usage("only root can change AppArmor profiles").hint(format!("run `{command}`")))
 }
 
 fn check_state(state: &AppArmorState) -> Result<(), Failure> {
@@ -74,11 +73,7 @@ fn check_state(state: &AppArmorState) -> Result<(), Failure> {
 
 fn check_program(program: &Path) -> Result<(), Failure> {
     owned_by_root_alone(program).map_err(|why| {
-        let command = format!(
-            "sudo install -o root -g root -m 755 {} /usr/local/bin/windlass && \
-             sudo /usr/local/bin/windlass doctor --install-apparmor",
-            shell_quoted(program)
-        );
+        let command = install_command(program);
         Failure::usage(format!("{why}: whoever replaces the program would get what the profile grants"))
             .hint(format!("install it where only root can write, and use it from there: `{command}`"))
     })

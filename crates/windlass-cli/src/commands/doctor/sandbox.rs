@@ -220,6 +220,8 @@ struct KernelFacts {
     /// `kernel.unprivileged_userns_clone`, which Debian had
     clone: Option<String>,
     container: bool,
+    /// Something is mounted over parts of `/proc`, so that no new `/proc` may be mounted in a namespace.
+    masked_proc: bool,
 }
 
 impl KernelFacts {
@@ -230,6 +232,7 @@ impl KernelFacts {
             max: read("/proc/sys/user/max_user_namespaces"),
             clone: read("/proc/sys/kernel/unprivileged_userns_clone"),
             container: ["/.dockerenv", "/run/.containerenv"].iter().any(|file| Path::new(file).exists()),
+            masked_proc: read("/proc/self/mountinfo").is_some_and(|mounts| masks_proc(&mounts)),
         }
     }
 
@@ -248,11 +251,18 @@ impl KernelFacts {
                 todo: format!("run `{command}`"),
             });
         }
-        if self.container {
+        // A container with a read-only root has no file that marks it, but its masks can be seen.
+        if self.container || self.masked_proc {
+            let long = match self.masked_proc {
+                true => "parts of /proc are masked, as container engines do it",
+                false => "this is a container, whose system call filter is probably in the way",
+            };
             return Some(Cause {
                 short: "this container gets no user namespaces",
-                long: "this is a container, and its system call filter or its masked /proc is in the way".to_owned(),
-                todo: "start it as docs/containers.md says".to_owned(),
+                long: long.to_owned(),
+                todo: "start the container with `--security-opt systempaths=unconfined`, with Docker also \
+                       `--security-opt seccomp=unconfined` (docs/containers.md says what that gives up)"
+                    .to_owned(),
             });
         }
         self.apparmor.restricts_this_process().then(|| Cause {
@@ -263,6 +273,12 @@ impl KernelFacts {
             todo: format!("run `{}`", super::apparmor::install_command(program)),
         })
     }
+}
+
+/// Whether mounts cover parts of `/proc`. The one for other binary formats is there on every machine.
+fn masks_proc(mountinfo: &str) -> bool {
+    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    points.into_iter().any(|point| point.starts_with("/proc/") && point != "/proc/sys/fs/binfmt_misc")
 }
 
 #[cfg(test)]
@@ -325,5 +341,15 @@ mod tests {
         assert!(ubuntu.contains("AppArmor restriction") && ubuntu.contains("doctor --install-apparmor"), "{ubuntu}");
         let inside = cause(KernelFacts { apparmor: apparmor(), container: true, ..KernelFacts::default() }).unwrap();
         assert!(inside.contains("container"), "{inside}");
+        let masked = cause(KernelFacts { masked_proc: true, ..KernelFacts::default() }).unwrap();
+        assert!(masked.contains("parts of /proc are masked"), "{masked}");
+    }
+
+    #[test]
+    fn a_masked_proc_is_seen_in_the_list_of_mounts() {
+        let plain =
+            "22 28 0:21 / /proc rw,nosuid - proc proc rw\n30 22 0:28 / /proc/sys/fs/binfmt_misc rw - autofs a rw\n";
+        assert!(!masks_proc(plain));
+        assert!(masks_proc(&format!("{plain}40 22 0:30 / /proc/kcore rw - tmpfs tmpfs rw\n")));
     }
 }
