@@ -10,6 +10,7 @@ mod cargo;
 mod check;
 mod containers;
 mod crash;
+mod cross;
 mod install;
 mod kit;
 mod live;
@@ -111,6 +112,15 @@ const COMMANDS: &[Command] = &[
         takes: "[--every N] [--how HOW] …",
         about: "kills the binary at every write, sync and rename, resumes it, and says what did not hold; --errors all: fails them",
         run: crash::run,
+    },
+    Command {
+        name: "cross",
+        takes: "",
+        about: "builds for aarch64 and runs unit tests and the demo under qemu; docs/aarch64.md says what it needs",
+        run: |args| {
+            no_arguments("cross", args)?;
+            cross::run()
+        },
     },
 ];
 

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run any program in the kernel sandbox that holds the commands of a run
     Sandbox(SandboxArgs),
-    /// Say what works on this machine, what does not, and why
+    /// Check whether this machine is ready for a run, and say what to do if not
     Doctor(DoctorArgs),
     /// List the tools the model may call
     Tools(ToolsArgs),
@@ -449,6 +449,18 @@ pub(crate) struct DoctorArgs {
     /// Also let each runtime that is found, or those named, do a small task for a scripted model: no key, no cost
     #[arg(long, value_name = "NAME", num_args = 0..)]
     pub(crate) probe: Option<Vec<String>>,
+    /// Also list vendors that are not set up and agents that are not installed
+    #[arg(short, long, visible_alias = "verbose", conflicts_with = "json")]
+    pub(crate) all: bool,
+    /// Install an AppArmor profile that lets this binary make user namespaces; shows the file and asks first
+    #[arg(long, conflicts_with_all = ["json", "probe", "all"])]
+    pub(crate) install_apparmor: bool,
+    /// Remove that profile
+    #[arg(long, conflicts_with_all = ["json", "probe", "all", "install_apparmor"])]
+    pub(crate) remove_apparmor: bool,
+    /// Install or remove the profile without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

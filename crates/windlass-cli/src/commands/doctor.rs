@@ -1,5 +1,13 @@
-//! `doctor`: what works on this machine, what does not, and what to do about it.
+//! `doctor`: whether a run can work on this machine, what is missing, and what to do about it.
 
+mod apparmor;
+mod apparmor_command;
+mod apparmor_path;
+mod network;
+mod report;
+mod sandbox;
+
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use futures_util::future::join_all;
@@ -8,184 +16,219 @@ use windlass_core::workspace::Files;
 use windlass_host::config::Places;
 use windlass_host::secret::Credentials;
 use windlass_providers::VENDORS;
+use windlass_sandbox::Tier;
 
+use self::report::{Finding, Group, Verdict, Work};
+use self::sandbox::SandboxReport;
 use super::runtimes::{row, to_probe};
 use super::{block_on, models};
 use crate::args::{AgentArgs, DoctorArgs};
 use crate::failure::Failure;
 use crate::out::say;
 use crate::runtimes::{Found, Ground, Rehearsal, Standing};
-use crate::safe::{json_line, one_line};
+use crate::safe::one_line;
 use crate::settings::Settings;
 use crate::{exit, plan};
 
-struct Finding {
-    what: String,
-    ok: bool,
-    /// Without it nothing can be done.
-    needed: bool,
-    detail: String,
-    /// What else there is to say, a line each.
-    more: Vec<String>,
+/// Everything that was found.
+struct Examination {
+    findings: Vec<Finding>,
+    sandbox: Option<SandboxReport>,
+    runtimes: Vec<Value>,
+    work: Work,
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
-    let (mut findings, settings) = examine();
-    let runtimes = match &settings {
-        Some(settings) => block_on(runtimes(args, settings, &mut findings))?,
-        None => Vec::new(),
-    };
-    let text = if args.json {
-        let rows: Vec<_> = findings
-            .iter()
-            .map(|one| {
-                let detail = [&one.detail].into_iter().chain(&one.more).cloned().collect::<Vec<_>>().join("; ");
-                json!({ "what": one.what, "ok": one.ok, "needed": one.needed, "detail": detail })
-            })
-            .collect();
-        json_line(&json!({ "version": env!("CARGO_PKG_VERSION"), "findings": rows, "runtimes": runtimes }))
-    } else {
-        let mut text = format!("windlass {}\n", env!("CARGO_PKG_VERSION"));
-        for one in &findings {
-            let mark = match (one.ok, one.needed) {
-                (true, _) => "ok     ",
-                (false, true) => "BROKEN ",
-                (false, false) => "missing",
-            };
-            // What is said in several sentences stands below each other.
-            let rest = one.more.iter().map(|line| format!("\n{:32}{}", "", one_line(line)));
-            let rest: String = rest.collect();
-            text.push_str(&format!("{mark}  {:<22} {}{rest}\n", one.what, one_line(&one.detail)));
-        }
-        text
+    if args.install_apparmor {
+        return apparmor_command::install(args.yes);
+    }
+    if args.remove_apparmor {
+        return apparmor_command::remove(args.yes);
+    }
+    let Examination { findings, sandbox, runtimes, work } = block_on(examine(args))?;
+    let verdict = Verdict::of(&findings, sandbox.as_ref(), &work);
+    let text = match args.json {
+        true => report::json(&verdict, sandbox.as_ref(), &findings, &runtimes),
+        false => report::text(&verdict, &findings, args.all),
     };
     let failed_probe = runtimes.iter().any(|row| row["probe"]["works"] == false);
-    let broken = failed_probe || findings.iter().any(|one| one.needed && !one.ok);
+    let broken = failed_probe || findings.iter().any(Finding::is_broken);
     let printed = exit::printed(&text);
     Ok(if broken { ExitCode::from(exit::FAILED) } else { printed })
 }
 
-/// How runtimes stand and, where that is wanted, whether they work: as findings, and as rows for programs.
-async fn runtimes(args: &DoctorArgs, settings: &Settings, findings: &mut Vec<Finding>) -> Result<Vec<Value>, Failure> {
+async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let root = plan::open_workspace(None, home.as_deref());
+    let workspace = root.as_ref().map(|root| root.root().display().to_string()).map_err(|failure| failure.message());
+    let mut findings = machine(workspace);
+    let loaded = Settings::load(root.as_ref().ok().map(Files::root)).and_then(|settings| {
+        let credentials = Credentials::read(&settings.places.credentials_file())?;
+        Ok((settings, credentials))
+    });
+    let (settings, credentials) = match loaded {
+        Ok(loaded) => loaded,
+        Err(failure) => {
+            let todo = failure.to_do().map(|todo| vec![format!("→ {todo}")]).unwrap_or_default();
+            findings.push(Finding::new(Group::Machine, "settings", Err(failure.message())).needed().with_more(todo));
+            let work = Work::Nothing { why: "the settings cannot be read".to_owned(), todo: "correct them".to_owned() };
+            return Ok(Examination { findings, sandbox: None, runtimes: Vec::new(), work });
+        }
+    };
+    findings.extend(files(&settings));
+    let folder = root.as_ref().map(Files::root).unwrap_or(Path::new("/tmp"));
+    let sandbox = SandboxReport::probe(folder, &settings);
+    match &sandbox {
+        Ok(sandbox) => {
+            findings.extend(sandbox.findings());
+            findings.push(Finding::new(Group::Sandbox, "isolated runs", copies(&settings.places, sandbox.tier())));
+        }
+        Err(failure) => findings.push(Finding::new(Group::Sandbox, "sandbox", Err(failure.message())).needed()),
+    }
+    findings.extend(vendors(&settings, &credentials).await);
+    let (standings, runtimes) = runtimes(args, &settings, &mut findings).await?;
+    let work = work(&standings, &findings, &settings);
+    Ok(Examination { findings, sandbox: sandbox.ok(), runtimes, work })
+}
+
+/// The programs every run uses.
+fn machine(workspace: Result<String, String>) -> Vec<Finding> {
+    let finding = |what: &str, result| Finding::new(Group::Machine, what, result);
+    vec![
+        finding("workspace", workspace),
+        finding("git", version("git")),
+        finding("bash", version("bash").map_err(|why| format!("{why}; commands run with sh instead"))),
+    ]
+}
+
+/// The files of windlass itself, and the way to the network that the settings give.
+fn files(settings: &Settings) -> Vec<Finding> {
+    let file = settings.places.config_file();
+    let shown = match file.exists() {
+        true => file.display().to_string(),
+        false => format!("no settings file ({}), defaults apply", file.display()),
+    };
+    let folder = writable(&settings.places.data_dir);
+    let todo = folder.as_ref().err().map(|_| "→ set XDG_DATA_HOME to a folder that can be written".to_owned());
+    vec![
+        Finding::new(Group::Machine, "settings", Ok(shown)),
+        Finding::new(Group::Machine, "session folder", folder).needed().with_more(todo.into_iter().collect()),
+        Finding::new(Group::Machine, "network path", network::path(settings)),
+    ]
+}
+
+/// Vendors whose models can be asked. Those that are not set up are minor.
+async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<Finding> {
+    join_all(VENDORS.iter().map(|vendor| async move {
+        let mut state = models::state(vendor, settings, credentials);
+        let url = settings.layers.text(&Settings::named("providers", vendor.id, "base_url")).or(vendor.base_url);
+        if let Some(url) = url.filter(|_| vendor.local && state.is_ok())
+            && !network::answers(url).await
+        {
+            state = Err(format!("no server answers at {url}"));
+        }
+        let finding = Finding::new(Group::Models, vendor.id, state);
+        Finding { minor: !finding.ok, ..finding }
+    }))
+    .await
+}
+
+/// Runtimes and, where that is wanted, whether they work: as findings, and as rows for programs.
+async fn runtimes(
+    args: &DoctorArgs,
+    settings: &Settings,
+    findings: &mut Vec<Finding>,
+) -> Result<(Vec<Standing>, Vec<Value>), Failure> {
     let agent = AgentArgs::default();
     let mut standings = match Ground::new(&agent, settings).and_then(|ground| ground.standings()) {
         Ok(standings) => standings,
         Err(failure) => {
-            let (what, detail) = ("runtimes".to_owned(), failure.message());
-            findings.push(Finding { what, ok: false, needed: true, detail, more: Vec::new() });
-            return Ok(Vec::new());
+            findings.push(Finding::new(Group::Agents, "runtimes", Err(failure.message())).needed());
+            return Ok(Default::default());
         }
     };
     join_all(standings.iter_mut().map(Standing::look_closer)).await;
-    findings.extend(standings.iter().filter_map(finding));
+    findings.extend(standings.iter().filter_map(agent_finding));
     let mut rows: Vec<Value> = standings.iter().map(row).collect();
-    let Some(names) = &args.probe else { return Ok(rows) };
+    let Some(names) = &args.probe else { return Ok((standings, rows)) };
     let mut rehearsal = Rehearsal::new(settings)?;
     for name in to_probe(names, &standings, settings)? {
         say!("probing {} …", one_line(&name));
         let probed = rehearsal.probe(&name).await?;
         let said = probed.result.as_ref().err().map_or("", |fell| fell.said.as_str());
-        findings.push(Finding {
-            what: format!("probe of {name}"),
-            ok: probed.result.is_ok(),
-            needed: false,
-            detail: probed.line(),
-            more: said.lines().map(|line| format!("| {line}")).collect(),
-        });
+        let result = if probed.result.is_ok() { Ok(probed.line()) } else { Err(probed.line()) };
+        let finding = Finding::new(Group::Agents, &format!("probe of {name}"), result);
+        findings.push(finding.with_more(said.lines().map(|line| format!("| {line}")).collect()));
         match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
             Some(row) => row["probe"] = probed.json(),
             None => rows.push(json!({ "name": name, "probe": probed.json() })),
         }
     }
-    Ok(rows)
+    Ok((standings, rows))
 }
 
-/// What is said of an agent that is not ours; what is built in needs a model, and those are listed.
-fn finding(standing: &Standing) -> Option<Finding> {
+/// A foreign agent; the built-in ones need only a model, and models are listed. An agent that is not installed is minor.
+fn agent_finding(standing: &Standing) -> Option<Finding> {
     let place = match &standing.found {
         Found::BuiltIn => return None,
         Found::At(program) => Some(program.file.display().to_string()),
         Found::Nowhere => None,
     };
-    let (detail, todo) = match &standing.usable {
-        Ok(with) => (with.clone(), None),
-        Err(why) => (why.what.clone(), why.hint.as_ref().map(|hint| format!("→ {hint}"))),
-    };
+    let todo = standing.usable.as_ref().err().and_then(|why| why.hint.as_ref()).map(|hint| format!("→ {hint}"));
+    let minor = place.is_none();
     let more = [todo, place, standing.versions()].into_iter().flatten().collect();
-    Some(Finding { what: standing.name.clone(), ok: standing.usable.is_ok(), needed: false, detail, more })
+    let result = standing.usable.clone().map_err(|why| why.what);
+    Some(Finding { minor, ..Finding::new(Group::Agents, &standing.name, result).with_more(more) })
 }
 
-fn examine() -> (Vec<Finding>, Option<Settings>) {
-    let mut findings = Vec::new();
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let root = plan::open_workspace(None, home.as_deref());
-    let mut add = |what: &str, needed, result: Result<String, String>| {
-        let ok = result.is_ok();
-        let detail = result.unwrap_or_else(|why| why);
-        findings.push(Finding { what: what.to_owned(), ok, needed, detail, more: Vec::new() });
-    };
-    add(
-        "workspace",
-        false,
-        root.as_ref().map(|root| root.root().display().to_string()).map_err(|failure| failure.message()),
-    );
-    add("git", false, version("git"));
-    add("bash", false, version("bash").map_err(|why| format!("{why}; commands run with sh instead")));
-    let settings = match Settings::load(root.as_ref().ok().map(Files::root)) {
-        Ok(settings) => settings,
-        Err(failure) => {
-            add("settings", true, Err(failure.message()));
-            return (findings, None);
-        }
-    };
-    add("settings", true, Ok(settings.places.config_file().display().to_string()));
-    add("session folder", true, writable(&settings.places.data_dir));
-    let (whole, weaker) = kernel(root.as_ref().map(Files::root).unwrap_or(std::path::Path::new("/tmp")));
-    add("isolated runs", false, copies(&settings.places, whole.is_ok()));
-    add("kernel sandbox", false, whole);
-    add("landlock", false, weaker);
-    add("network path", false, Ok(network()));
-    match Credentials::read(&settings.places.credentials_file()) {
-        Ok(credentials) => {
-            for vendor in VENDORS {
-                add(vendor.id, false, models::state(vendor, &settings, &credentials));
+/// The agent that can work: the built-in one if a model is configured, else one that is installed.
+fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Work {
+    let named = plan::named(&AgentArgs::default(), settings.layers.text("model"), settings);
+    let named = named.ok().and_then(|(vendor, _)| vendor);
+    let state = |id: &str| findings.iter().find(|finding| finding.group == Group::Models && finding.what == id);
+    let silent = named.filter(|vendor| vendor.local).and_then(|vendor| state(vendor.id)).filter(|finding| !finding.ok);
+    let native = standings.iter().find(|standing| standing.name == "native").map(|native| &native.usable);
+    if let (Some(Ok(how)), None) = (native, silent) {
+        return Work::Native(how.clone());
+    }
+    let foreign = |standing: &&Standing| standing.found != Found::BuiltIn && standing.usable.is_ok();
+    if let Some(foreign) = standings.iter().find(foreign) {
+        return Work::Foreign(foreign.name.clone());
+    }
+    if let Some(silent) = silent {
+        let todo = format!("start {}, or name another model with `windlass config set model …`", silent.what);
+        return Work::Nothing { why: silent.detail.clone(), todo };
+    }
+    let configured = settings.layers.text("model").or(settings.layers.text("provider")).is_some();
+    if let Some(Err(why)) = native.filter(|_| configured) {
+        let todo = why.hint.clone().unwrap_or_else(|| "`windlass models` lists what can be named".to_owned());
+        return Work::Nothing { why: why.what.clone(), todo };
+    }
+    match findings.iter().find(|finding| finding.group == Group::Models && finding.ok) {
+        Some(vendor) => Work::Nothing {
+            why: "no model is chosen".to_owned(),
+            todo: format!("{name} can be asked: run `windlass config set model {name}/MODEL`", name = vendor.what),
+        },
+        None => Work::Nothing {
+            why: "no model is configured".to_owned(),
+            todo: "set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `windlass demo`, which needs no model".to_owned(),
+        },
+    }
+}
+
+/// How isolated runs would get their tree here.
+fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
+    let copy = "a copy of the tree, up to 2 GB and 200,000 files";
+    match tier {
+        None => Err("they need the sandbox; `run --in-place` works on the tree itself".to_owned()),
+        Some(Tier::Broker | Tier::Landlock) => Ok(format!("{copy}: overlays need the namespaces sandbox")),
+        Some(Tier::Namespaces) => {
+            let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
+            match windlass_host::isolated::try_layer(&helper, &places.transactions_dir()) {
+                Ok(()) => Ok("an overlay over the tree, which costs the same for a tree of any size".to_owned()),
+                Err(why) => Ok(format!("{copy}, because no overlay can be mounted: {why}")),
             }
         }
-        Err(err) => add("credentials", true, Err(err.to_string())),
-    }
-    (findings, Some(settings))
-}
-
-/// What this kernel offers to hold commands, by trying it.
-fn kernel(folder: &std::path::Path) -> (Result<String, String>, Result<String, String>) {
-    let offer = match crate::sandboxing::offer(folder) {
-        Ok(offer) => offer,
-        Err(failure) => return (Err(failure.message()), Err(failure.message())),
-    };
-    let whole = match offer.namespaces {
-        Ok(()) => Ok("namespaces, Landlock and system call filters hold commands".to_owned()),
-        Err(why) => Err(format!(
-            "{why}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
-             kernel.apparmor_restrict_unprivileged_userns), else commands are refused"
-        )),
-    };
-    let version = offer.landlock_version;
-    let weaker = match offer.landlock {
-        Ok(()) => Ok(format!("version {version}; `sandbox.accept = \"landlock\"` takes it alone where need be")),
-        Err(why) => Err(format!("version {version}: {why}")),
-    };
-    (whole, weaker)
-}
-
-/// How isolated runs would work here, by trying.
-fn copies(places: &Places, sandbox: bool) -> Result<String, String> {
-    if !sandbox {
-        return Err("they need the kernel sandbox (below); `run --in-place` works on the tree itself".to_owned());
-    }
-    let helper = crate::sandboxing::helper().map_err(|failure| failure.message())?;
-    match windlass_host::isolated::try_layer(&helper, &places.transactions_dir()) {
-        Ok(()) => Ok("a layer over the tree, which costs the same for a tree of any size".to_owned()),
-        Err(why) => Ok(format!("a copy of the tree, up to 2 GB and 200,000 files, because no layer can be had: {why}")),
     }
 }
 
@@ -196,19 +239,9 @@ fn version(program: &str) -> Result<String, String> {
 }
 
 /// Sessions are written below this folder; the nearest part of it that exists must take new files.
-fn writable(dir: &std::path::Path) -> Result<String, String> {
+fn writable(dir: &Path) -> Result<String, String> {
     let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
     rustix::fs::access(there, rustix::fs::Access::WRITE_OK)
         .map(|()| dir.display().to_string())
         .map_err(|err| format!("{} cannot be written: {err}", there.display()))
-}
-
-fn network() -> String {
-    let proxy =
-        ["https_proxy", "HTTPS_PROXY"].iter().find_map(|name| std::env::var(name).ok()).filter(|p| !p.is_empty());
-    match proxy {
-        // A proxy's address may hold a password.
-        Some(proxy) => format!("through the proxy {}", proxy.rsplit('@').next().unwrap_or_default()),
-        None => "direct; system root certificates".to_owned(),
-    }
 }

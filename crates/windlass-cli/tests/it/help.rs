@@ -36,8 +36,9 @@ fn the_commands_that_only_look_work_in_an_empty_home() {
         (&["config", "keys"], "max_steps"),
         (&["config", "path"], "config.toml"),
         (&["completion", "bash"], "windlass"),
-        (&["doctor"], "kernel sandbox"),
-        (&["doctor"], "claude-code"),
+        (&["doctor"], "\nsandbox\n"),
+        (&["doctor"], "no settings file"),
+        (&["doctor", "--all"], "claude-code"),
         (&["doctor", "--json"], "\"findings\""),
         (&["sessions", "list"], ""),
     ] {

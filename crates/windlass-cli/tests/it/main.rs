@@ -9,6 +9,7 @@ mod context;
 #[cfg(target_os = "linux")]
 mod crash;
 mod differential;
+mod doctor;
 mod edits;
 mod exports;
 mod faults;

@@ -13,6 +13,7 @@ use super::sys;
 
 /// The longest path that is read from a command's memory; the kernel's own limit.
 const MAX_PATH: usize = 4096;
+/// No page is smaller, and larger ones end where some of these do.
 const PAGE: usize = 4096;
 
 /// The handle on which suspended calls arrive.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode};
 
+use super::super::filter::FCHMODAT2;
 use super::super::layer::handle_path;
 use super::super::notify::{Call, Errno};
 use super::super::sys;
@@ -49,7 +50,7 @@ impl Broker {
         match call.number {
             libc::SYS_fchmod => self.set_mode(call, &Named::handle(a), b),
             libc::SYS_fchmodat => self.set_mode(call, &Named::at(a, b, 0), c),
-            libc::SYS_fchmodat2 => self.set_mode(call, &Named::at(a, b, d), c),
+            FCHMODAT2 => self.set_mode(call, &Named::at(a, b, d), c),
             libc::SYS_fchown => self.set_owner(call, &Named::handle(a), b, c),
             libc::SYS_fchownat => self.set_owner(call, &Named::at(a, b, e), c, d),
             libc::SYS_utimensat => {

@@ -1,0 +1,212 @@
+//! Ubuntu's AppArmor restriction of user namespaces: recognise it, and install or remove a profile that lifts it for this
+//! binary. The profile grants nothing else: it is of the kind that confines no program.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::apparmor_path::{owned_by_root_alone, shell_quoted};
+use crate::failure::Failure;
+
+/// The name of the profile and of its file.
+const NAME: &str = "windlass";
+/// Marks files that this command wrote, so that it replaces and removes no other.
+const MARK: &str = "# Written by `windlass doctor --install-apparmor`.";
+
+/// What the kernel says about AppArmor.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct AppArmorState {
+    pub(super) enabled: bool,
+    /// `kernel.apparmor_restrict_unprivileged_userns` is 1.
+    pub(super) restricts: bool,
+    /// The profile this process runs under.
+    profile: Option<String>,
+}
+
+impl AppArmorState {
+    pub(super) fn read() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let profile = read("/proc/self/attr/apparmor/current").or_else(|| read("/proc/self/attr/current"));
+        Self::from_files(
+            read("/sys/module/apparmor/parameters/enabled").as_deref(),
+            read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref(),
+            profile.as_deref(),
+        )
+    }
+
+    /// The state by what the kernel's files hold; `None` is a file that does not exist.
+    pub(super) fn from_files(enabled: Option<&str>, restrict: Option<&str>, profile: Option<&str>) -> Self {
+        let is = |text: Option<&str>, value: &str| text.is_some_and(|text| text.trim() == value);
+        let profile = profile.map(|text| text.trim_matches(['\0', '\n', ' ']).to_owned());
+        Self {
+            enabled: is(enabled, "Y"),
+            restricts: is(restrict, "1"),
+            profile: profile.filter(|text| !text.is_empty()),
+        }
+    }
+
+    /// Whether the restriction applies to this process: processes without a profile are restricted.
+    pub(super) fn restricts_this_process(&self) -> bool {
+        let unconfined = self.profile.as_deref().is_none_or(|profile| profile == "unconfined");
+        self.enabled && self.restricts && unconfined
+    }
+}
+
+/// The profile that lets a program make user namespaces.
+pub(super) fn profile(program: &Path) -> Result<String, Failure> {
+    let path = pattern(program)?;
+    Ok(format!(
+        "{MARK}\n\
+         # It lets windlass make user namespaces, which its sandbox is built of, and restricts nothing.\n\
+         # Programs that windlass starts without its sandbox may make them, too.\n\
+         # `windlass doctor --remove-apparmor` removes it.\n\
+         abi <abi/4.0>,\n\
+         include <tunables/global>\n\
+         \n\
+         profile {NAME} \"{path}\" flags=(unconfined) {{\n\
+         \x20 userns,\n\
+         \n\
+         \x20 include if exists <local/{NAME}>\n\
+         }}\n"
+    ))
+}
+
+/// A path as an AppArmor pattern inside quotes that matches only this path.
+fn pattern(path: &Path) -> Result<String, Failure> {
+    let text = path.to_str().filter(|text| text.starts_with('/') && !text.contains(char::is_control));
+    let Some(text) = text else {
+        let shown = path.display();
+        return Err(Failure::usage(format!(
+            "an AppArmor profile cannot name {shown}: it is not a plain absolute path"
+        ))
+        .hint("move windlass to a path like /usr/local/bin/windlass"));
+    };
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '\\' | '"' | '*' | '?' | '[' | ']' | '{' | '}' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    Ok(pattern)
+}
+
+/// The command that installs the profile. A binary that other users can replace is first copied to a folder of root.
+pub(super) fn install_command(program: &Path) -> String {
+    if owned_by_root_alone(program).is_ok() {
+        return format!("sudo {} doctor --install-apparmor", shell_quoted(program));
+    }
+    let shared = Path::new("/usr/local/bin/windlass");
+    format!(
+        "sudo install -o root -g root -m 755 {} {shared} && sudo {shared} doctor --install-apparmor",
+        shell_quoted(program),
+        shared = shared.display()
+    )
+}
+
+/// Where profiles are kept, and the program that loads them.
+#[derive(Debug, Clone)]
+pub(super) struct ProfileStore {
+    pub(super) dir: PathBuf,
+    pub(super) parser: PathBuf,
+}
+
+impl ProfileStore {
+    /// The system's. Fixed paths, not `PATH`: this runs as root.
+    pub(super) fn of_the_system() -> Result<Self, Failure> {
+        let parsers = ["/usr/sbin/apparmor_parser", "/sbin/apparmor_parser", "/usr/bin/apparmor_parser"];
+        let parser = parsers.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+            Failure::usage("apparmor_parser, which loads profiles, is not installed")
+                .hint("run `sudo apt install apparmor`")
+        })?;
+        Ok(Self { dir: PathBuf::from("/etc/apparmor.d"), parser })
+    }
+
+    pub(super) fn file(&self) -> PathBuf {
+        self.dir.join(NAME)
+    }
+
+    /// Fails where the profile could not be installed whatever the user answers.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if !self.dir.join("abi/4.0").exists() {
+            let dir = self.dir.display();
+            return Err(Failure::usage(format!(
+                "this AppArmor has no rules for user namespaces: {dir}/abi/4.0, which comes with version 4, is missing"
+            ))
+            .hint("update the package `apparmor`"));
+        }
+        self.own_file().map(drop)
+    }
+
+    /// The text of our file, if it is there; a file that this command did not write is an error.
+    fn own_file(&self) -> Result<Option<String>, Failure> {
+        let file = self.file();
+        match std::fs::read_to_string(&file) {
+            Ok(text) if text.starts_with(MARK) => Ok(Some(text)),
+            Ok(_) => {
+                Err(Failure::usage(format!("{} was not written by windlass, so it is left as it is", file.display()))
+                    .hint("if it is the profile of a package, it already covers the windlass of that package"))
+            }
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(err) => Err(Failure::usage(format!("{} cannot be read: {err}", file.display()))),
+        }
+    }
+
+    /// Writes the profile and loads it. Where it cannot be loaded, the file is as it was before.
+    pub(super) fn install(&self, text: &str) -> Result<(), Failure> {
+        let before = self.own_file()?;
+        self.write(text)?;
+        self.parse("-r").inspect_err(|_| {
+            let _ = match &before {
+                Some(before) => self.write(before),
+                None => std::fs::remove_file(self.file()).map_err(Into::into),
+            };
+        })
+    }
+
+    /// Unloads the profile and removes its file; `false` where there is none.
+    pub(super) fn remove(&self) -> Result<bool, Failure> {
+        if self.own_file()?.is_none() {
+            return Ok(false);
+        }
+        // The file stays until the profile is unloaded: the parser reads the profile's name from it.
+        self.parse("-R")?;
+        let file = self.file();
+        std::fs::remove_file(&file)
+            .map_err(|err| Failure::usage(format!("{} cannot be removed: {err}", file.display())))?;
+        Ok(true)
+    }
+
+    /// Replaces the file in one step, so that a crash leaves no half profile for the next boot.
+    fn write(&self, text: &str) -> Result<(), Failure> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = self.file();
+        let write = || -> std::io::Result<()> {
+            // AppArmor skips names that begin with a dot when it loads the folder.
+            let mut new = tempfile::Builder::new().prefix(".windlass-").tempfile_in(&self.dir)?;
+            new.write_all(text.as_bytes())?;
+            new.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+            new.as_file().sync_all()?;
+            new.persist(&file)?;
+            Ok(())
+        };
+        write().map_err(|err| Failure::usage(format!("{} cannot be written: {err}", file.display())))
+    }
+
+    fn parse(&self, flag: &str) -> Result<(), Failure> {
+        let parser = self.parser.display();
+        let mut command = std::process::Command::new(&self.parser);
+        let output =
+            command.arg(flag).arg(self.file()).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output();
+        let output = output.map_err(|err| Failure::usage(format!("{parser} cannot be started: {err}")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(Failure::usage(format!("{parser} {flag} failed ({}): {}", output.status, said.trim())))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "apparmor_tests.rs"]
+mod tests;
