@@ -64,6 +64,7 @@ async fn hold(
     }
     match ended {
         Ok((ended, told)) => {
+            let kept_out = told.is_some();
             if let Some(told) = told {
                 say!("sandbox: {}", plain(&told));
             }
@@ -74,6 +75,8 @@ async fn hold(
                 say!("sandbox: ended at the limit of memory (setting `sandbox.memory_mb`)");
             }
             let code = ended.status.code().or(ended.status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+            // A program that was told of success while some of its work was refused did not succeed.
+            let code = if kept_out && code == 0 { i32::from(exit::FAILED) } else { code };
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
         Err(SandboxError::Command(why)) => Err(Failure::new(127, why)),

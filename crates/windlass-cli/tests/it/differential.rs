@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use windlass_sandbox::{Access, Helper, Session, Spec, Standard};
 
 use crate::place::BINARY;
+use windlass_needs::{Need, lacks};
 
 /// Numbers that look random and are the same every time.
 struct Dice(u64);
@@ -307,6 +308,9 @@ impl Bench {
 
 #[test]
 fn the_check_sees_what_is_written() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     for line in ["touch new", "echo x > new", "sort -o a b", "echo x | tee d/e", "sed -i s/a/b/ a"] {
         assert!(Bench::new().changes(line), "{line}");
     }
@@ -317,6 +321,9 @@ fn the_check_sees_what_is_written() {
 
 #[test]
 fn what_is_classed_as_looking_leaves_everything_as_it_was() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let (mut dice, bench) = (Dice(20_260_101), Bench::new());
     let mut run = 0;
     for _ in 0..20_000 {
@@ -333,6 +340,9 @@ fn what_is_classed_as_looking_leaves_everything_as_it_was() {
 /// Everyday lines with a word put in or taken out somewhere: what a flag or an operand turns into a writer.
 #[test]
 fn everyday_lines_with_a_word_more_or_less_are_not_mistaken() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
     let (mut dice, bench) = (Dice(7), Bench::new());
     let usable =
         |line: &&str| !["##", "sleep", "timeout"].iter().any(|word| line.contains(word)) && !line.contains(" /");

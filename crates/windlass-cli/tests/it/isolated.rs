@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::place::{Output, Place};
+use windlass_needs::{Need, lacks};
 
 /// A repository with a test that `check.sh` runs.
 fn project() -> Place {
@@ -295,6 +296,9 @@ fn every_prompt_of_an_isolated_chat_lands_by_itself() {
 
 #[test]
 fn what_only_the_run_ignores_is_not_there_when_the_checks_look() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let place = project();
     let bash = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"mkdir -p lib && echo good > lib/h && echo lib/ >> .gitignore && ln -sf lib/h value.txt\" } }]\n";
     let result = run(&place, &format!("{bash}{DONE}{DONE}"), CHECK);
@@ -470,6 +474,9 @@ fn what_a_killed_run_did_is_found_again_and_lands() {
 /// whatever the next command has to mend.
 #[test]
 fn killed_at_every_event_the_tree_is_old_or_new() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let bash = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"rm other.txt; echo x > new.txt; git add -A\" } }]\n";
     let script = format!("{}{bash}{DONE}", write_step("value.txt", "good\\n"));
     for after in 1.. {

@@ -19,6 +19,7 @@ use windlass_host::transaction::InPlace;
 use windlass_host::workspace::Root;
 
 use crate::place::BINARY;
+use windlass_needs::{Need, lacks};
 
 /// A workspace, a home and a data folder that exist for one test.
 struct Lab {
@@ -229,6 +230,9 @@ const FILES: &[(&str, &str)] = &[
 
 #[tokio::test]
 async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::committed(FILES);
     let before = lab.tree();
     let run = lab.open().await;
@@ -417,6 +421,9 @@ async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_
 
 #[tokio::test]
 async fn a_landing_that_nobody_told_of_is_found() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::committed(FILES);
     let shelf = Shelf::new(lab.data().join("transactions"));
     for (line, stays) in
@@ -518,6 +525,9 @@ async fn a_kept_copy_is_opened_again_and_lands_later() {
 
 #[tokio::test]
 async fn a_copy_whose_process_died_early_takes_nothing_for_granted() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new(FILES);
     let run = lab.open().await;
     run.sh("echo run > a.txt").await;
@@ -561,6 +571,9 @@ async fn judges_are_set_aside_and_come_back_also_after_a_crash() {
 
 #[tokio::test]
 async fn what_comes_back_follows_no_link_that_a_check_left() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::committed(FILES);
     let outside = lab.dir.path().canonicalize().unwrap().join("outside");
     std::fs::create_dir_all(outside.join("x")).unwrap();
@@ -642,6 +655,9 @@ async fn a_commit_or_a_patch_instead() {
 
 #[tokio::test]
 async fn odd_trees_are_worked_on_and_what_cannot_land_is_said() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::committed(FILES);
     let top = lab.work();
     symlink("nowhere", top.join("broken")).unwrap();
@@ -680,6 +696,9 @@ async fn odd_trees_are_worked_on_and_what_cannot_land_is_said() {
 
 #[tokio::test]
 async fn a_worktree_and_a_submodule_have_their_git_directory_as_a_private_layer() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::committed(FILES);
     let tree = lab.dir.path().canonicalize().unwrap().join("tree");
     lab.git(&["worktree", "add", "-q", tree.to_str().unwrap(), "-b", "side"]);
@@ -751,6 +770,9 @@ impl Drop for Mounted {
 
 #[tokio::test]
 async fn without_git_a_list_of_usual_names_stands_for_the_ignore_files() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new(&[("a.py", "x = 1\n")]);
     let run = lab.open().await;
     run.sh("echo 'x = 2' > a.py; mkdir -p target __pycache__ node_modules/m src; touch target/t __pycache__/c node_modules/m/i src/new.py")

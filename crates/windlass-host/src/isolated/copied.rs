@@ -116,7 +116,12 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
                         copied.miss(path, err.to_string());
                     }
                 }
-                _ => copied.miss(path, "it is a pipe, a socket or a device".to_owned()),
+                FileType::Fifo | FileType::Socket => {
+                    if let Err(err) = rustix::fs::mknodat(&target, &name, kind, Mode::RUSR | Mode::WUSR, 0) {
+                        copied.miss(path, err.to_string());
+                    }
+                }
+                _ => copied.miss(path, "it is a device".to_owned()),
             }
         }
         times.push((place, stat));

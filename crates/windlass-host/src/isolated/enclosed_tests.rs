@@ -16,6 +16,7 @@ use windlass_core::id::{RunId, SessionId};
 use super::*;
 use crate::sandbox::test_helper::helper;
 use crate::sandbox::{AgentPlan, HomeFile, HostRule, Level, Limits, SandboxPlan};
+use windlass_needs::{Need, lacks};
 
 /// How long anything here may take before it is stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -175,6 +176,9 @@ async fn accept(place: &dyn Enclosure) -> Box<dyn Wire> {
 
 #[tokio::test]
 async fn a_program_is_spoken_with_line_by_line() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new("off");
     let run = lab.open().await;
     let place = run.enclose().await;
@@ -201,6 +205,9 @@ async fn a_program_is_spoken_with_line_by_line() {
 
 #[tokio::test]
 async fn what_it_changes_is_what_the_run_changed() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     for kind in [Kind::Layer, Kind::Copied] {
         let lab = Lab::new("off");
         let run = lab.open_as(kind).await;
@@ -225,6 +232,9 @@ fn check<'a>(place: &'a dyn Enclosure, line: &'a str, works: bool) -> impl Futur
 
 #[tokio::test]
 async fn its_walls_hold() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new("off");
     let machine = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = machine.local_addr().unwrap().port();
@@ -341,6 +351,9 @@ async fn what_it_leaves_behind_ends_with_it() {
 
 #[tokio::test]
 async fn dropped_or_with_its_run_it_is_gone_at_once() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new("off");
     let run = lab.open().await;
     let place = run.enclose().await;
@@ -371,6 +384,9 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
 
 #[tokio::test]
 async fn a_copy_that_is_mounted_anew_has_a_place_again() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new("off");
     let run = lab.open().await;
     let place = run.enclose().await;
@@ -385,6 +401,9 @@ async fn a_copy_that_is_mounted_anew_has_a_place_again() {
 
 #[tokio::test]
 async fn its_home_stays_for_the_session_and_is_nobody_elses() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new("off");
     let run = lab.open().await;
     let place = run.enclose().await;
@@ -435,6 +454,9 @@ async fn links_in_its_home_lead_nowhere() {
 
 #[tokio::test]
 async fn what_it_left_for_itself_can_be_removed_and_nothing_else() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new("off");
     let run = lab.open().await;
     let place = run.enclose().await;
@@ -458,6 +480,9 @@ async fn what_it_left_for_itself_can_be_removed_and_nothing_else() {
 
 #[tokio::test]
 async fn a_login_is_shown_to_it_alone_and_not_written() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::logged_in("off");
     let run = lab.open().await;
     let place = run.enclose().await;

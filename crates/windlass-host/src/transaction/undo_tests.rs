@@ -22,6 +22,7 @@ use crate::sandbox::test_helper::helper;
 use crate::sandbox::{Level, Limits, NetPolicy, Sandbox, SandboxPlan};
 use crate::transaction::InPlace;
 use crate::workspace::Root;
+use windlass_needs::{Need, lacks};
 
 /// A workspace with a run in it.
 struct Lab {
@@ -215,6 +216,9 @@ async fn what_a_command_changed_is_in_the_tree_and_can_be_taken_back() {
 
 #[tokio::test]
 async fn outputs_are_moved_and_named_as_what_cannot_be_taken_back() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let line = "mkdir -p out/new/deep && echo o > out/new/deep/o && ln out/new/deep/o out/new/hard && \
                 echo other > out/old.o && touch -d 2001-02-03 out/new/deep/o a.txt";
@@ -316,6 +320,9 @@ async fn git_works_in_place() {
 
 #[tokio::test]
 async fn what_somebody_wrote_meanwhile_stays() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let go = lab.base.join("shared/go");
     rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
@@ -402,6 +409,9 @@ async fn what_does_not_fit_is_named() {
 
 #[tokio::test]
 async fn a_background_job_is_said_to_have_no_way_back() {
+    if lacks(Need::Overlay) {
+        return;
+    }
     let lab = Lab::new(Held::Boxed, 1 << 30).await;
     let (undo, call) = (lab.undo(), CallId("call".into()));
     undo.begin(&call);

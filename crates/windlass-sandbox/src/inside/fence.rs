@@ -74,6 +74,7 @@ fn broker_rules(
     for place in &spec.write {
         rules = allow_but(rules, place, handled, &spec.hide)?;
     }
+    rules = allow(rules, private.home(), look)?;
     for place in private.writable() {
         rules = allow(rules, place, handled)?;
     }

@@ -13,7 +13,32 @@ use crate::spec::{PRIVATE, Spec};
 const DEPTH: usize = 3;
 /// Entries of a cache that are shown.
 const MOST_ENTRIES: usize = 20_000;
-const CARGO: &str = "home/.cargo";
+const CARGO: &str = ".cargo";
+/// Directories of the home that can be written: caches of tools. The home itself cannot, as in a session with
+/// namespaces.
+const CACHES: &[&str] = &[
+    ".cache",
+    CARGO,
+    ".npm",
+    ".local/share/pnpm",
+    ".pnpm-store",
+    ".yarn",
+    ".bun",
+    ".deno",
+    "go",
+    ".m2",
+    ".gradle",
+    ".ivy2",
+    ".sbt",
+    ".nuget",
+    ".gem",
+    ".bundle",
+    ".mix",
+    ".hex",
+    ".stack",
+    ".cabal",
+    ".ccache",
+];
 /// Directories that programs share, with the names that are always in them: semaphores of the C library, and terminals.
 /// They are usable only where no other program has something there, because commands could change it.
 const SHARED: &[(&str, &str)] = &[("/dev/shm", ""), ("/dev/pts", "ptmx")];
@@ -22,18 +47,23 @@ const SHARED: &[(&str, &str)] = &[("/dev/shm", ""), ("/dev/pts", "ptmx")];
 pub(crate) struct Private {
     at: PathBuf,
     writable: Vec<PathBuf>,
+    home: PathBuf,
 }
 
 impl Private {
     /// Makes them in a directory that is the session's own.
     pub(crate) fn make(at: &Path, spec: &Spec) -> io::Result<Self> {
-        let own = ["tmp", "home"].map(|name| at.join(name));
-        own.iter().try_for_each(|dir| make_dir(dir))?;
+        let home = at.join("home");
+        let mut writable = vec![at.join("tmp")];
+        writable.extend(CACHES.iter().map(|cache| home.join(cache)));
+        writable.iter().try_for_each(|dir| make_dir(dir))?;
         if let Some(cargo) = spec.caches.iter().find(|cache| cache.join("registry").is_dir()) {
             let mut left = MOST_ENTRIES;
-            show(cargo, &at.join(CARGO), DEPTH, &spec.hide, &mut left)?;
+            show(cargo, &home.join(CARGO), DEPTH, &spec.hide, &mut left)?;
         }
-        let mut writable = own.to_vec();
+        for path in spec.read.iter().chain(&spec.write) {
+            link_from_home(path, spec.home.as_deref(), &home)?;
+        }
         for (place, usual) in SHARED {
             let unused = |mut entries: std::fs::ReadDir| {
                 entries.all(|one| one.is_ok_and(|one| one.file_name() == *usual || is_out_of_reach(&one)))
@@ -42,7 +72,12 @@ impl Private {
                 writable.push(place.into());
             }
         }
-        Ok(Self { at: at.to_owned(), writable })
+        Ok(Self { at: at.to_owned(), writable, home })
+    }
+
+    /// The home, which can be read.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
     }
 
     /// Where commands put temporary files.
@@ -68,6 +103,22 @@ fn is_out_of_reach(entry: &std::fs::DirEntry) -> bool {
     let own = rustix::process::geteuid();
     let closed = |about: std::fs::Metadata| about.uid() != own.as_raw() && !own.is_root() && about.mode() & 0o077 == 0;
     entry.metadata().is_ok_and(closed)
+}
+
+/// Leads from the private home to a path below the user's own home that commands may use, so that `~/NAME` works.
+fn link_from_home(path: &Path, own: Option<&Path>, home: &Path) -> io::Result<()> {
+    let Some(below) = own.and_then(|own| path.strip_prefix(own).ok()).filter(|below| below.parent().is_some()) else {
+        return Ok(());
+    };
+    let link = home.join(below);
+    make_dir(link.parent().unwrap_or(home))?;
+    // A path within another one that is linked already, or a cache.
+    match symlink(path, &link) {
+        Err(err) if err.kind() != io::ErrorKind::AlreadyExists && err.kind() != io::ErrorKind::PermissionDenied => {
+            Err(err)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn make_dir(path: &Path) -> io::Result<()> {
