@@ -167,6 +167,10 @@ impl WorkingCopy {
             // The folder it was in is gone as a whole.
             return Ok(());
         }
+        if record.is_some_and(|record| record.kind == FileType::Socket) {
+            // It is of no use without the process that listens at it, which ends with its command.
+            return Ok(());
+        }
         let to = make_parents(upper, path, before, now)?;
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
         let Some(record) = record else {

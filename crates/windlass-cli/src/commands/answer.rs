@@ -9,7 +9,6 @@ use windlass_core::id::{AskId, SessionId};
 use windlass_core::open_run::Glance;
 use windlass_core::store::{SessionStore, Skimmed};
 use windlass_core::workspace::{Files, Isolation};
-use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 
 use super::block_on;
@@ -29,7 +28,7 @@ use crate::view::text::describe;
 const MAX_SESSIONS: usize = 10_000;
 
 pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
-    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let Some(id) = &args.ask else {
         return block_on(list(&store, args));

@@ -35,6 +35,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         script: Some(script),
         cd: Some(project.clone()),
         sandbox: (!held).then(|| "full".to_owned()),
+        approval: (!held).then(|| "auto".to_owned()),
+        yes: !held,
         ..AgentArgs::default()
     };
     let contract = ContractArgs { validate: vec!["bash test.sh".into()], ..ContractArgs::default() };

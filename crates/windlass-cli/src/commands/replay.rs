@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use futures_util::StreamExt;
 use windlass_core::event::EventKind;
 use windlass_core::store::SessionStore;
-use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 
 use super::block_on;
@@ -17,7 +16,7 @@ use crate::session_run::session_id;
 use crate::view::View;
 
 pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
-    let places = Places::from_env(|name| std::env::var_os(name))?;
+    let places = crate::settings::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let id = session_id(&args.session)?;
     block_on(async {
