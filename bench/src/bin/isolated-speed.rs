@@ -65,6 +65,7 @@ impl Place {
             hidden: Vec::new(),
             limits: Limits::default(),
             accept_landlock: false,
+            require: None,
             agent: None,
         };
         let helper = Helper { program: self.helper.clone(), args: vec!["__sandbox-helper".into()] };

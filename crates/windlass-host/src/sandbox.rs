@@ -69,6 +69,10 @@ pub(crate) struct TreePlan {
     pub(crate) git: Option<(PathBuf, PathBuf)>,
 }
 
+/// A sandbox that was opened, where commands see the tree if not at the workspace's path, and the copy that commands in
+/// place work on.
+type Entered = (Opened, Option<PathBuf>, Option<Arc<WorkingCopy>>);
+
 /// An open sandbox.
 #[derive(Debug)]
 pub(crate) struct Inside {
@@ -303,7 +307,7 @@ impl Sandbox {
 
     /// Without namespaces commands work on a copy, at a path of its own. In place it is made here, unless commands only
     /// read and nothing is hidden from them.
-    fn enter_with_broker(&self) -> Result<(Opened, Option<PathBuf>, Option<Arc<WorkingCopy>>), SandboxError> {
+    fn enter_with_broker(&self) -> Result<Entered, SandboxError> {
         let open = |tree: Tree| {
             let plan = TreePlan { tree: Some(tree), git: self.tree.git.clone() };
             Session::open(&self.helper, &self.spec(Tier::Broker, &plan))
@@ -365,7 +369,7 @@ impl Sandbox {
         }
         let files = agent.home_files.iter().map(|file| file.to.clone()).collect();
         let (endpoint, limits) = (listeners.pop(), self.plan.limits);
-        Ok(Lodging { place, home, seen_home, links, files, endpoint, env, refused, proxy, limits })
+        Ok(Lodging { place, outer_home: home, home: seen_home, links, files, endpoint, env, refused, proxy, limits })
     }
 
     /// What the sandbox has to say about a command that ended.
@@ -394,9 +398,9 @@ impl Sandbox {
 pub(crate) struct Lodging {
     pub(crate) place: Place,
     /// Its home as it is outside of the view.
-    pub(crate) home: PathBuf,
+    pub(crate) outer_home: PathBuf,
     /// Its home as it sees it.
-    pub(crate) seen_home: PathBuf,
+    pub(crate) home: PathBuf,
     /// Links in the home to files of the person's, which go with the place.
     links: Vec<PathBuf>,
     /// What in its home is the person's.

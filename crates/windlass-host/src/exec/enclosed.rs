@@ -38,7 +38,8 @@ impl Enclosed {
         tenants: &Arc<Tenants>,
     ) -> Result<Self, ProcessError> {
         let fail = |what: &str, err: &dyn std::fmt::Display| ProcessError(format!("{what}: {err}"));
-        let home = Root::open_private(&lodging.home).map_err(|err| fail("the agent's home cannot be opened", &err))?;
+        let home =
+            Root::open_private(&lodging.outer_home).map_err(|err| fail("the agent's home cannot be opened", &err))?;
         let endpoint = lodging.endpoint.take().map(|(port, listener)| {
             listener.set_nonblocking(true)?;
             Ok((port, TcpListener::from_std(listener)?))
@@ -95,7 +96,7 @@ impl Enclosed {
 
 impl Enclosure for Enclosed {
     fn home(&self) -> &Path {
-        &self.lodging.seen_home
+        &self.lodging.home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
         self.own(path)?;

@@ -14,6 +14,7 @@ mod sockets;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -34,7 +35,7 @@ pub(crate) struct Network {
     /// Ports on loopback where the engine listens for this command.
     pub(crate) engine: Vec<u16>,
     /// Ports that commands of the same network listen on.
-    pub(crate) own: Arc<Ports>,
+    pub(crate) own: Rc<Ports>,
 }
 
 /// What a command may do through the broker.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -350,7 +350,7 @@ impl<'a> Supervisor<'a> {
             (count, Some(_)) => {
                 let listeners: Vec<Listener> = (0..count).map(|_| listen()).collect::<io::Result<_>>()?;
                 let engine = listeners.iter().map(|(port, _)| *port).collect();
-                let network = Network { net: Net::Proxy, engine, own: Arc::new(Ports::new()?) };
+                let network = Network { net: Net::Proxy, engine, own: Rc::new(Ports::new()?) };
                 (AgentNetwork::Brokered(network), listeners)
             }
         };
@@ -511,7 +511,7 @@ fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Re
     };
     let fences = BrokerFences::new(spec, tree, &private).map_err(|err| format!("the Landlock rules: {err}"))?;
     let Some(fences) = fences else { return Ok(None) };
-    let own = Arc::new(Ports::new().map_err(|err| format!("the list of ports: {err}"))?);
+    let own = Rc::new(Ports::new().map_err(|err| format!("the list of ports: {err}"))?);
     Ok(Some(BrokerTerms { fences, private, network: Network { net: spec.net, engine, own } }))
 }
 
