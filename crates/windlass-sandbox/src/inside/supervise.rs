@@ -30,6 +30,8 @@ const TIDY_AFTER: Duration = Duration::from_millis(500);
 const MOST_COMMANDS: usize = 64;
 /// Places for agents at a time.
 const MOST_PLACES: usize = 8;
+/// The first version of Landlock that judges truncating files.
+const LEAST_LANDLOCK: u32 = 3;
 /// What the private directories of sessions are called, before the number of their janitor.
 const SCRATCH: &str = "box-";
 
@@ -500,6 +502,13 @@ fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Re
     let Some(scratch) = &spec.scratch else {
         return Err(Refusal::Unavailable("there is no directory for private files".to_owned()));
     };
+    let version = crate::probe::landlock_version();
+    if (1..LEAST_LANDLOCK).contains(&version) {
+        return Err(Refusal::Unavailable(format!(
+            "Landlock of this kernel has version {version} and does not judge truncating files; version {LEAST_LANDLOCK} \
+             (Linux 6.2) is needed"
+        )));
+    }
     let private = Private::make(scratch, spec)
         .map_err(|err| format!("the private directories in `{}` cannot be made: {err}", scratch.display()))?;
     if let Some((file, _)) = spec.agent.iter().flat_map(|home| &home.files).find(|(file, _)| !file.exists()) {
