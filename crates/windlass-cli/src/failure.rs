@@ -71,6 +71,12 @@ pub(crate) fn tell_of_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let values = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(keeps_secret));
         let secrets = Secrets::new(values.filter_map(|(_, value)| value.into_string().ok()).map(Secret::new));
+        // The asynchronous runtime panics where it cannot start a thread.
+        if std::thread::Builder::new().spawn(|| ()).is_err() {
+            say!("error: no thread or process can be started any more");
+            say!("hint: raise the limit (`ulimit -u`, or `--pids-limit` of the container), or end other programs");
+            return;
+        }
         say!("error: this should not happen: {}", message(&secrets.redact(&panic.to_string())));
         say!("hint: the session is kept; please report this with what you did before");
     }));

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use windlass_core::gate::is_credential;
 
 use crate::isolated::copied::{self, copy_file, is_hidden};
 use crate::isolated::{list_folder, remove_tree};
@@ -26,12 +27,13 @@ pub(crate) struct WorkingCopy {
     tree: PathBuf,
     workspace: Root,
     copy: Root,
-    hidden: Vec<PathBuf>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Paths that are not in the copy.
+    hidden: Vec<PathBuf>,
     workspace: Records,
     copy: Records,
     /// Paths that commands changed: the merge may have kept some of them out.
@@ -87,10 +89,10 @@ impl WorkingCopy {
         // Canonical, because commands see this path.
         let tree = tree.canonicalize().map_err(|err| format!("{}: {err}", tree.display()))?;
         let copy = Root::open(&tree).map_err(|err| err.to_string())?;
-        let made = Self { folder, tree, workspace, copy, hidden, state: Mutex::default() };
+        let made = Self { folder, tree, workspace, copy, state: Mutex::default() };
         let before = records(&made.workspace)?;
-        copied::copy(&made.workspace, &made.tree, &made.hidden)?;
-        *made.state() = State { workspace: before, copy: records(&made.copy)?, changed: BTreeSet::new() };
+        copied::copy(&made.workspace, &made.tree, &hidden)?;
+        *made.state() = State { hidden, workspace: before, copy: records(&made.copy)?, changed: BTreeSet::new() };
         Ok(made)
     }
 
@@ -108,8 +110,13 @@ impl WorkingCopy {
         let mut state = self.state();
         let now = records(&self.workspace)?;
         let mut paths = differences(&state.workspace, &now);
+        // A credential that was put into the workspace since the copy was made.
+        let new =
+            paths.iter().filter(|path| !state.workspace.contains_key(*path) && is_credential(&path.to_string_lossy()));
+        let new: Vec<PathBuf> = new.cloned().collect();
+        state.hidden.extend(new);
         paths.extend(std::mem::take(&mut state.changed));
-        for path in paths.iter().filter(|path| !is_hidden(&self.hidden, path)) {
+        for path in paths.iter().filter(|path| !is_hidden(&state.hidden, path)) {
             self.update_path(path, now.get(path))
                 .map_err(|err| format!("`{}` cannot be copied anew: {err}", path.display()))?;
         }
@@ -147,7 +154,7 @@ impl WorkingCopy {
         let now = records(&self.copy)?;
         let upper = Root::open(upper).map_err(|err| err.to_string())?;
         let changed: Vec<PathBuf> =
-            differences(&state.copy, &now).into_iter().filter(|path| !is_hidden(&self.hidden, path)).collect();
+            differences(&state.copy, &now).into_iter().filter(|path| !is_hidden(&state.hidden, path)).collect();
         for path in &changed {
             self.take_path(&upper, path, &state.copy, &now)
                 .map_err(|err| format!("`{}` cannot be taken from the copy: {err}", path.display()))?;
@@ -232,7 +239,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOF
 const NO_LINKS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// The directory that a path is in, and its name there.
-fn parent_of<'a>(root: &Root, path: &'a Path) -> std::io::Result<(OwnedFd, &'a OsStr)> {
+pub(crate) fn parent_of<'a>(root: &Root, path: &'a Path) -> std::io::Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((rustix::fs::openat2(root.handle(), above, FOLDER, Mode::empty(), NO_LINKS)?, name))
@@ -248,8 +255,9 @@ fn make_parents(upper: &Root, path: &Path, before: &Records, now: &Records) -> s
             Err(rustix::io::Errno::NOENT) => {
                 let mode = now.get(&above).or(before.get(&above)).map_or(0o755, |record| record.mode);
                 rustix::fs::mkdirat(&at, name, Mode::RWXU)?;
-                rustix::fs::chmodat(&at, name, Mode::from_raw_mode(mode | 0o700), AtFlags::empty())?;
-                rustix::fs::openat(&at, name, FOLDER, Mode::empty())?
+                let made = rustix::fs::openat(&at, name, FOLDER, Mode::empty())?;
+                rustix::fs::fchmod(&made, Mode::from_raw_mode(mode | 0o700))?;
+                made
             }
             other => other?,
         };
@@ -265,8 +273,9 @@ fn put(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, record: &Record) 
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(err) => return Err(err.into()),
             }
-            // Closed to its owner, nothing could be put into it.
-            Ok(rustix::fs::chmodat(to, name, Mode::from_raw_mode(record.mode | 0o700), AtFlags::empty())?)
+            // By a handle: a command could put a symlink in its place. Closed to its owner, nothing could be put into it.
+            let folder = rustix::fs::openat(to, name, FOLDER, Mode::empty())?;
+            Ok(rustix::fs::fchmod(folder, Mode::from_raw_mode(record.mode | 0o700))?)
         }
         FileType::RegularFile => copy_file(from, to, name, &mut true).map(drop),
         FileType::Symlink => {
@@ -279,7 +288,7 @@ fn put(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, record: &Record) 
 }
 
 /// Removes what is at a name, itself and everything in it.
-fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> std::io::Result<()> {
+pub(crate) fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> std::io::Result<()> {
     let place = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => std::fs::remove_dir_all(place),
@@ -372,7 +381,9 @@ mod tests {
         fs::write(ws.join("dir/x"), "x").unwrap();
         fs::set_permissions(ws.join("dir/x"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(ws.join(".env"), "KEY=other").unwrap();
+        fs::write(ws.join("id_rsa"), "planted").unwrap();
         lab.copy.update().unwrap();
+        assert!(!tree.join("id_rsa").exists(), "a credential that came later is not copied either");
         assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "changed");
         assert_eq!(fs::read_to_string(tree.join("src")).unwrap(), "now a file");
         assert_eq!(fs::metadata(tree.join("dir/x")).unwrap().permissions().mode() & 0o777, 0o755);

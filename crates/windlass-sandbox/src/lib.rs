@@ -19,7 +19,7 @@ mod session;
 mod wire;
 
 #[cfg(target_os = "linux")]
-pub use inside::supervise;
+pub use inside::{shares_memory, supervise};
 #[cfg(target_os = "linux")]
 pub use probe::{Offer, landlock_version, probe, proc_is_masked};
 #[cfg(target_os = "linux")]

@@ -197,6 +197,8 @@ fn nothing_else_of_this_machine_is_reached() {
         "python3 -c \"import socket; socket.socket(2,3,1)\"".to_owned(),
         "python3 -c \"import socket; socket.socket(17,3)\"".to_owned(),
         "python3 -c \"import socket; socket.socketpair(1,2)\"".to_owned(),
+        "python3 -c \"import socket; socket.socketpair(1,3)\"".to_owned(),
+        "python3 -c \"import socket; s=socket.socket(); s.setsockopt(1,25,b'lo')\"".to_owned(),
         "python3 -c \"import socket; s=socket.socket(1); s.connect('@/out/s')\"".to_owned(),
         "ln -s @/out/s s; python3 -c \"import socket; s=socket.socket(1); s.connect('s')\"".to_owned(),
         "python3 -c \"import socket; s=socket.socket(1); s.bind('@/out/t')\"".to_owned(),
@@ -223,6 +225,23 @@ fn without_a_network_nothing_is_bound_or_reached() {
     lab.check_refused("python3 -c \"import socket; s=socket.socket(); s.bind(('127.0.0.1',0))\"");
     lab.check_refused("python3 -c \"import socket; s=socket.socket(); s.listen()\"");
     lab.check_refused("exec 3<>/dev/tcp/127.0.0.1/1");
+}
+
+/// The kernel takes an address without a family for one of all addresses.
+#[test]
+fn an_address_without_a_family_is_refused() {
+    for net in [Net::Off, Net::Loopback] {
+        let lab = Lab::new(net);
+        lab.check(
+            "python3 -c \"
+import socket, ctypes, struct
+s = socket.socket(); libc = ctypes.CDLL(None, use_errno=True)
+for call in (libc.bind, libc.connect):
+    print(call(s.fileno(), struct.pack('=H', 0) + struct.pack('!H', 45999) + bytes(12), 16), ctypes.get_errno())\"",
+            0,
+            "-1 97\n-1 97",
+        );
+    }
 }
 
 #[test]
@@ -359,6 +378,12 @@ fn limits_hold() {
     lab.spec.limits = Limits { processes: 40, memory: 200 << 20, ..Limits::default() };
     let (ended, _) = lab.run("for i in $(seq 100); do sleep 5 & done; wait");
     assert!(ended.limits.processes);
+    let line = "python3 -c \"
+import subprocess, threading, time
+t = threading.Thread(target=lambda: ([subprocess.Popen(['sleep', '9']) for _ in range(100)], time.sleep(9)))
+t.start(); t.join()\"";
+    let (ended, _) = lab.run(line);
+    assert!(ended.limits.processes, "children of other threads count");
     let (ended, _) = lab.run("python3 -c 'x=bytearray(400<<20)'");
     assert!(!ended.status.success());
 }

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps
 use windlass_core::workspace::{FileErrorKind, Files};
 
 use super::survey::list;
+use crate::working_copy::{parent_of, remove};
 use crate::workspace::Root;
 
 /// The largest tree that is copied.
@@ -144,14 +145,13 @@ pub(crate) fn is_hidden(hidden: &[PathBuf], path: &Path) -> bool {
 
 /// Takes a hidden path out of a copy that has it.
 pub(crate) fn hide(tree: &Path, path: &Path) -> Result<(), String> {
-    let at = tree.join(path);
     let failed = |err: std::io::Error| format!("`{}` cannot be hidden in the copy: {err}", path.display());
-    let Ok(about) = at.symlink_metadata() else { return Ok(()) };
-    let kind = if about.is_dir() { FileType::Directory } else { FileType::RegularFile };
-    let removed = if about.is_dir() { std::fs::remove_dir_all(&at) } else { std::fs::remove_file(&at) };
-    removed.map_err(failed)?;
-    let (parent, name) = at.parent().zip(at.file_name()).ok_or("it has no name")?;
-    place_blank(open_folder(parent).map_err(|err| failed(err.into()))?, name, kind).map_err(failed)
+    let tree = Root::open(tree).map_err(|err| err.to_string())?;
+    // A command of an earlier run may have put a symlink on the way; then the path is not in the copy.
+    let Ok((parent, name)) = parent_of(&tree, path) else { return Ok(()) };
+    let Ok(stat) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+    remove(parent.as_fd(), name).map_err(failed)?;
+    place_blank(&parent, name, FileType::from_raw_mode(stat.st_mode)).map_err(failed)
 }
 
 /// Puts something in the place of what is hidden: a socket that no process listens at cannot be opened, also not by

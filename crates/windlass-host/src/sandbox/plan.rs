@@ -154,6 +154,12 @@ impl SandboxPlan {
         hide.extend(shown.flat_map(|place| Look::TOOLS.at(place, &[]).secrets));
         hide.extend(self.hidden.iter().filter_map(|pattern| look::named(&self.root, pattern)));
         hide.extend(found);
+        // What a symlink at a hidden place leads to is hidden as well.
+        let real: Vec<PathBuf> = hide
+            .iter()
+            .filter_map(|path| path.canonicalize().ok().filter(|real| real != path && real.is_file()))
+            .collect();
+        hide.extend(real);
         hide.retain(|path| !granted(path));
         hide
     }

@@ -28,15 +28,22 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
         }
         Tier::Namespaces => {}
         Tier::Broker | Tier::Landlock => {
-            phrases.push("names, sizes and times of files elsewhere can be seen, not their contents");
+            phrases.push("names, sizes and times of files elsewhere can be seen and watched, not their contents");
             phrases.push("command lines of other processes can be read");
             if windlass_sandbox::landlock_version() < SCOPED_SIGNALS {
-                phrases.push("signals reach your other processes");
+                phrases.push("signals reach your other processes, so that a command can outlive its session");
             }
         }
     }
     match tier {
-        Tier::Broker if has_servers => phrases.push("servers on loopback can be reached from this machine"),
+        Tier::Broker => {
+            if has_servers {
+                phrases.push("servers on loopback can be reached from this machine");
+            }
+            if windlass_sandbox::shares_memory() {
+                phrases.push("files in /dev/shm are shared");
+            }
+        }
         Tier::Landlock => phrases.push("files in the workspace that run later or steer agents are not protected"),
         _ => {}
     }

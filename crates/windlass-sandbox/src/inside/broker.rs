@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
@@ -25,8 +26,9 @@ use self::sockets::Sockets;
 use super::notify::{Call, Errno, Listener};
 use crate::spec::Net;
 
-/// Calls that are answered before the broker looks at anything else again.
+/// Calls that are answered before the broker looks at anything else again, and for how long.
 const MOST_AT_ONCE: usize = 64;
+const LONGEST_AT_ONCE: Duration = Duration::from_millis(10);
 
 /// The network that a command may use.
 #[derive(Clone)]
@@ -43,6 +45,8 @@ pub(crate) struct Rights {
     pub(crate) network: Network,
     /// Directories below which attributes may be changed and sockets used. Canonical.
     pub(crate) writable: Vec<PathBuf>,
+    /// Paths in them that are out of reach all the same.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 /// How a call is answered.
@@ -71,7 +75,11 @@ impl Broker {
 
     /// Answers the calls that wait.
     pub(crate) fn serve(&mut self) {
+        let until = Instant::now() + LONGEST_AT_ONCE;
         for _ in 0..MOST_AT_ONCE {
+            if until < Instant::now() {
+                return;
+            }
             let Ok(Some(call)) = self.listener.receive() else { return };
             match self.perform(&call) {
                 Ok(Reply::Value(value)) => self.listener.answer(call.id, Ok(value)),
@@ -119,7 +127,8 @@ impl Broker {
     }
 
     fn is_writable(&self, path: &Path) -> bool {
-        self.rights.writable.iter().any(|place| path.starts_with(place))
+        let below = |places: &[PathBuf]| places.iter().any(|place| path.starts_with(place));
+        below(&self.rights.writable) && !below(&self.rights.hidden)
     }
 }
 

@@ -94,7 +94,7 @@ impl Terms {
         if role == Role::Agent {
             writable.extend(self.spec.agent.iter().map(|home| home.from.clone()));
         }
-        Rights { network, writable }
+        Rights { network, writable, hidden: self.spec.hide.clone() }
     }
 
     /// The directory that commands work in, by its path outside of any view.
@@ -122,6 +122,8 @@ pub(crate) struct Started {
     pub(crate) pid: i32,
     /// What the first process says when everything of the command is gone.
     pub(crate) said: UnixStream,
+    /// When the first process was told to kill everything.
+    pub(crate) killed: Option<Instant>,
 }
 
 /// How a command ended.
@@ -133,6 +135,8 @@ pub(crate) enum Ending {
     Failed(String),
     /// The layer it was to have cannot be had here.
     NotLayered(String),
+    /// The first process was killed and said nothing.
+    Vanished,
 }
 
 /// A command that is ready but for its words.
@@ -193,13 +197,17 @@ pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
 }
 
 impl Ready {
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// Gives it its words and its three standard handles.
     pub(crate) fn start(self, launch: Box<Launch>, standard: &[OwnedFd; 3]) -> Started {
         let id = launch.id;
         let handles: Vec<BorrowedFd<'_>> = standard.iter().map(AsFd::as_fd).collect();
         // One that is gone already has said why.
         let _ = send(self.orders.as_fd(), &Request::Run(launch).encode(), &handles);
-        Started { id, pid: self.pid, said: self.said }
+        Started { id, pid: self.pid, said: self.said, killed: None }
     }
 
     /// It is not needed; gives its number, to be waited for.
@@ -221,8 +229,7 @@ impl Started {
             }
             (Ok(_), Some((1, rest))) => Ending::Failed(String::from_utf8_lossy(rest).into_owned()),
             (Ok(_), Some((2, rest))) => Ending::NotLayered(String::from_utf8_lossy(rest).into_owned()),
-            // It said nothing: it was killed from outside, with all that was in it.
-            _ => Ending::Ended { status: libc::SIGKILL, limits: 0 },
+            _ => Ending::Vanished,
         }
     }
 }
@@ -288,8 +295,9 @@ impl<'a> First<'a> {
         let mut inbox = Inbox::default();
         let broker = self.broker(&ours, &mut inbox)?;
         let layered = self.pass_on(orders, &ours)?;
-        let status = self.watch(child, broker)?;
+        let status = self.watch(child, broker);
         self.end_family();
+        let status = status?;
         if layered {
             // Whoever hears of the end finds nobody at the layer, the kernel neither.
             rustix::mount::unmount(&self.terms.spec.root, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
@@ -389,9 +397,11 @@ impl<'a> First<'a> {
                     _ => {}
                 }
             }
-            while let Reaped::One(pid, status) = sys::reap() {
-                if pid == child {
-                    return Ok(status);
+            for _ in 0..MOST_REAPED {
+                match sys::reap() {
+                    Reaped::One(pid, status) if pid == child => return Ok(status),
+                    Reaped::One(..) => {}
+                    Reaped::NotYet | Reaped::Nobody => break,
                 }
             }
             if count <= Instant::now() {
@@ -407,6 +417,9 @@ impl<'a> First<'a> {
             }
             if look <= Instant::now() {
                 self.look_at_memory();
+                if self.terms.spec.tier == Tier::Broker {
+                    self.look_at_threads();
+                }
                 look = Instant::now() + between;
             }
         }
@@ -420,6 +433,15 @@ impl<'a> First<'a> {
             self.kill_all();
         }
         now
+    }
+
+    /// Ends a command whose threads are more than the machine should bear.
+    fn look_at_threads(&mut self) {
+        let threads = |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        if self.processes().iter().map(threads).sum::<usize>() as u64 > MOST_TASKS {
+            self.hit |= HIT_PROCESSES;
+            self.kill_all();
+        }
     }
 
     fn look_at_memory(&mut self) {
@@ -464,15 +486,13 @@ impl<'a> First<'a> {
 pub(crate) fn end_children(kill: impl Fn()) {
     let until = Instant::now() + END_TIME;
     loop {
-        match sys::reap() {
-            Reaped::Nobody => return,
-            Reaped::One(..) => {}
-            Reaped::NotYet if Instant::now() > until => return,
-            Reaped::NotYet => {
-                kill();
-                std::thread::sleep(Duration::from_micros(200));
-            }
+        let reaped = (0..MOST_REAPED).map(|_| sys::reap()).find(|one| !matches!(one, Reaped::One(..)));
+        if matches!(reaped, Some(Reaped::Nobody)) || Instant::now() > until {
+            return;
         }
+        // Also while others still end: some processes start the next one and exit.
+        kill();
+        std::thread::sleep(Duration::from_micros(200));
     }
 }
 
@@ -491,6 +511,8 @@ pub(crate) fn kill_family() {
     family().into_iter().for_each(|pid| sys::kill(pid, libc::SIGKILL));
 }
 
+/// Ended processes that are reaped before anything else is looked at again.
+const MOST_REAPED: usize = 256;
 /// How often processes are stopped until no new one is found.
 const MOST_STOPS: usize = 20;
 
@@ -519,15 +541,27 @@ fn holds_more_than(most: u64, processes: &[i32]) -> bool {
     processes().filter_map(own_part).sum::<u64>().saturating_mul(1024) > most
 }
 
+/// Threads of a process whose children are looked at; the limit on tasks is below it.
+const MOST_THREADS: usize = 10_000;
+
 /// The processes that descend from this one, as far as a bounded look finds them.
 pub(crate) fn family() -> Vec<i32> {
+    family_but(&[])
+}
+
+/// The same without some children of this one, and what descends from them.
+pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
     let children = |pid: i32| -> Vec<i32> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        // Each thread has its own children.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let lists = threads.take(MOST_THREADS).map(|thread| std::fs::read_to_string(thread.path().join("children")));
+        let text = lists.flatten().collect::<Vec<_>>().join(" ");
         text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     };
     // In a process namespace of its own, this process has another number than in the `/proc` that is there.
     let own = std::fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     let mut found = own.map(children).unwrap_or_default();
+    found.retain(|pid| !known.contains(pid));
     let mut at = 0;
     while at < found.len() && found.len() < 10_000 {
         let more = children(found[at]);

@@ -29,10 +29,11 @@ impl Filters {
         match tier {
             Tier::Namespaces => drop(denied.insert(libc::SYS_socket, sockets(tier, net)?)),
             Tier::Broker => {
-                controls.extend([FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR]);
+                controls.extend(FILE_CONTROLS);
                 denied.extend(without_own_namespaces()?);
                 if net != Net::Open {
                     denied.extend(fast_open()?);
+                    denied.extend([detours()?]);
                 }
             }
             Tier::Landlock => {
@@ -88,14 +89,28 @@ fn suspended() -> Vec<libc::sock_filter> {
 fn without_own_namespaces() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
     let mut denied: Vec<(i64, Vec<SeccompRule>)> = IPC.iter().map(|call| (*call, Vec::new())).collect();
     denied.push((libc::SYS_prlimit64, vec![low(0, Op::Ne, 0)?]));
-    denied.push((libc::SYS_setpriority, vec![low(1, Op::Ne, 0)?]));
-    denied.push((libc::SYS_ioprio_set, vec![low(1, Op::Ne, 0)?]));
-    // A pair of datagram sockets can send to any other one by its name.
-    let datagram = Condition::new(1, Len::Dword, Op::MaskedEq(0xf), u64::from(libc::SOCK_DGRAM.cast_unsigned()));
-    let datagram = SeccompRule::new(vec![datagram.map_err(io::Error::other)?]).map_err(io::Error::other)?;
-    denied.push((libc::SYS_socketpair, vec![datagram]));
+    denied.push((libc::SYS_setpriority, vec![low(0, Op::Ne, PRIO_PROCESS)?, low(1, Op::Ne, 0)?]));
+    denied.push((libc::SYS_ioprio_set, vec![low(0, Op::Ne, IOPRIO_WHO_PROCESS)?, low(1, Op::Ne, 0)?]));
+    for call in SCHEDULING {
+        denied.push((*call, vec![low(0, Op::Ne, 0)?]));
+    }
+    // A pair of datagram sockets can send to any other one by its name; a raw one of this family is one of datagrams.
+    let kind = |kind: i32| low(1, Op::MaskedEq(0xf), kind.cast_unsigned());
+    let other_family = low(0, Op::Ne, libc::AF_UNIX.cast_unsigned())?;
+    denied.push((libc::SYS_socketpair, vec![other_family, kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?]));
     denied.push((FILE_SETATTR, Vec::new()));
     Ok(denied)
+}
+
+/// Options that send the packets of a connection to loopback elsewhere.
+fn detours() -> io::Result<(i64, Vec<SeccompRule>)> {
+    let both = |(level, option): &(i32, i32)| -> io::Result<SeccompRule> {
+        let equals = |argument: u8, value: i32| {
+            Condition::new(argument, Len::Dword, Op::Eq, u64::from(value.cast_unsigned())).map_err(io::Error::other)
+        };
+        SeccompRule::new(vec![equals(1, *level)?, equals(2, *option)?]).map_err(io::Error::other)
+    };
+    Ok((libc::SYS_setsockopt, DETOURS.iter().map(both).collect::<io::Result<_>>()?))
 }
 
 /// Sending can connect a socket on the way, with this flag.
@@ -163,9 +178,38 @@ fn foreign_numbers() -> Vec<libc::sock_filter> {
     Vec::new()
 }
 
-/// Flags of a file, which its owner could set also where nothing may be written.
-const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
-const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+/// Controls that an owner can use on a file or directory that was opened only to be read: its flags (by two calls),
+/// verity, and subvolumes and snapshots of btrfs.
+const FILE_CONTROLS: &[u32] = &[
+    0x4008_6602,
+    0x401c_5820,
+    0x4080_6685,
+    0x5000_940e,
+    0x5000_9401,
+    0x5000_940f,
+    0x5000_9417,
+    0x5000_9418,
+    0x5000_943f,
+    0x4008_941a,
+];
+const PRIO_PROCESS: u32 = 0;
+const IOPRIO_WHO_PROCESS: u32 = 1;
+/// Calls that change when other processes of the user get the processor.
+const SCHEDULING: &[i64] =
+    &[libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
+/// The device of a socket, source routes and header options, by level and number.
+const DETOURS: &[(i32, i32)] = &[
+    (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
+    (libc::SOL_SOCKET, 62), // SO_BINDTOIFINDEX
+    (libc::IPPROTO_IP, libc::IP_OPTIONS),
+    (libc::IPPROTO_IP, 50),   // IP_UNICAST_IF
+    (libc::IPPROTO_IPV6, 5),  // IPV6_2292RTHDR
+    (libc::IPPROTO_IPV6, 6),  // IPV6_2292PKTOPTIONS
+    (libc::IPPROTO_IPV6, 54), // IPV6_HOPOPTS
+    (libc::IPPROTO_IPV6, 57), // IPV6_RTHDR
+    (libc::IPPROTO_IPV6, 59), // IPV6_DSTOPTS
+    (libc::IPPROTO_IPV6, 76), // IPV6_UNICAST_IF
+];
 
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// Puts a character into a terminal's input.

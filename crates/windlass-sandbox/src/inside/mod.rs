@@ -15,6 +15,7 @@ mod supervise;
 mod sys;
 mod view;
 
+pub use private::shares_memory;
 pub use supervise::supervise;
 
 use crate::wire::Report;

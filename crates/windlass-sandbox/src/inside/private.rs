@@ -39,9 +39,8 @@ const CACHES: &[&str] = &[
     ".cabal",
     ".ccache",
 ];
-/// Directories that programs share, with the names that are always in them: semaphores of the C library, and terminals.
-/// They are usable only where no other program has something there, because commands could change it.
-const SHARED: &[(&str, &str)] = &[("/dev/shm", ""), ("/dev/pts", "ptmx")];
+/// Semaphores of the C library are files in this directory, which programs share.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The private directories.
 pub(crate) struct Private {
@@ -64,13 +63,8 @@ impl Private {
         for path in spec.read.iter().chain(&spec.write) {
             link_from_home(path, spec.home.as_deref(), &home)?;
         }
-        for (place, usual) in SHARED {
-            let unused = |mut entries: std::fs::ReadDir| {
-                entries.all(|one| one.is_ok_and(|one| one.file_name() == *usual || is_out_of_reach(&one)))
-            };
-            if std::fs::read_dir(place).is_ok_and(unused) {
-                writable.push(place.into());
-            }
+        if shares_memory() {
+            writable.push(SHARED_MEMORY.into());
         }
         Ok(Self { at: at.to_owned(), writable, home })
     }
@@ -96,6 +90,14 @@ impl Private {
         let (before, after) = (&variable[..at], &variable[at + PRIVATE.len()..]);
         Some([before, self.at.as_os_str().as_bytes(), after].concat())
     }
+}
+
+/// Whether commands without namespaces may use the directory for shared memory: only where no other program has something
+/// there that this user can reach. What a program puts there later, commands can change.
+#[must_use]
+pub fn shares_memory() -> bool {
+    let unused = |mut entries: std::fs::ReadDir| entries.all(|one| one.is_ok_and(|one| is_out_of_reach(&one)));
+    std::fs::read_dir(SHARED_MEMORY).is_ok_and(unused)
 }
 
 /// Whether the mode of an entry keeps this user from it anyway.

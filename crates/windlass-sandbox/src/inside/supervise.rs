@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -24,6 +24,10 @@ use super::{Refusal, fence, sys, view};
 use crate::spec::{Access, Net, Protection, Spec, Tier, Tree};
 use crate::wire::{Inbox, Launch, MAX_HANDLES, Report, Request, send};
 
+/// How long the first process of a command without a process namespace may take to kill everything in it.
+const KILL_TIME: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const KILL_LOOK: Duration = Duration::from_millis(100);
 /// How long after the last command the placeholders go.
 const TIDY_AFTER: Duration = Duration::from_millis(500);
 /// Commands at a time; the engine bounds its jobs long before.
@@ -262,6 +266,9 @@ impl<'a> Supervisor<'a> {
             listener.iter().map(|(_, socket)| socket.as_fd()).chain(tree.as_ref().map(AsFd::as_fd)).collect();
         send(control.as_fd(), &ready.encode(), &handles)?;
         sys::forget_children();
+        if terms.spec.tier != Tier::Namespaces {
+            sys::adopt_orphans()?;
+        }
         Ok(Self { control, terms, covers, running: Vec::new(), places: Vec::new(), spare: None, armed: false })
     }
 
@@ -276,11 +283,17 @@ impl<'a> Supervisor<'a> {
                 }
             }
             let idle = self.armed && self.running.is_empty();
-            let tidy = Timespec { tv_sec: 0, tv_nsec: i64::from(TIDY_AFTER.subsec_nanos()) };
+            let killing = self.running.iter().any(|one| one.killed.is_some());
+            let pause = if killing { KILL_LOOK } else { TIDY_AFTER };
+            let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
             let gone: Vec<bool> = {
                 let mut waited = vec![PollFd::new(self.control, PollFlags::IN)];
                 waited.extend(self.running.iter().map(|one| PollFd::new(&one.said, PollFlags::IN)));
-                match rustix::event::poll(&mut waited, idle.then_some(&tidy)) {
+                match rustix::event::poll(&mut waited, (idle || killing).then_some(&pause)) {
+                    Ok(0) if killing => {
+                        self.kill_first_processes();
+                        continue;
+                    }
                     Ok(0) => {
                         self.tidy();
                         continue;
@@ -319,8 +332,9 @@ impl<'a> Supervisor<'a> {
                 }
             }
             Request::Signal { id, signal } => {
-                if let Some(one) = self.running.iter().find(|one| one.id == id) {
-                    let kill_all = signal == libc::SIGKILL && self.terms.spec.tier != Tier::Namespaces;
+                let kill_all = signal == libc::SIGKILL && self.terms.spec.tier != Tier::Namespaces;
+                if let Some(one) = self.running.iter_mut().find(|one| one.id == id) {
+                    one.killed = kill_all.then(Instant::now);
                     sys::kill(one.pid, if kill_all { KILL_ALL } else { signal });
                 }
             }
@@ -392,6 +406,32 @@ impl<'a> Supervisor<'a> {
         let _ = self.spare.take().map(Ready::discard);
     }
 
+    /// Kills first processes that were told to kill their commands and did not in time. What they leave comes to this
+    /// process.
+    fn kill_first_processes(&mut self) {
+        for one in self.running.iter().filter(|one| one.killed.is_some_and(|at| at.elapsed() > KILL_TIME)) {
+            sys::kill(one.pid, libc::SIGKILL);
+        }
+    }
+
+    /// Kills what a first process left that was killed itself.
+    fn kill_strays(&self) {
+        if self.terms.spec.tier == Tier::Namespaces {
+            return;
+        }
+        let known: Vec<i32> =
+            self.running.iter().map(|one| one.pid).chain(self.spare.as_ref().map(Ready::pid)).collect();
+        let until = Instant::now() + KILL_TIME;
+        loop {
+            let strays = command::family_but(&known);
+            if strays.is_empty() || until < Instant::now() {
+                return;
+            }
+            strays.iter().for_each(|pid| sys::kill(*pid, libc::SIGKILL));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn report(&self, one: Started) {
         let id = one.id;
         if let Some(covers) = &self.covers {
@@ -401,6 +441,10 @@ impl<'a> Supervisor<'a> {
             Ending::Ended { status, limits } => Report::Ended { id, status, limits },
             Ending::Failed(why) => Report::Failed { id, why },
             Ending::NotLayered(why) => Report::NotLayered { id, why },
+            Ending::Vanished => {
+                self.kill_strays();
+                Report::Ended { id, status: libc::SIGKILL, limits: 0 }
+            }
         });
     }
 
@@ -416,9 +460,16 @@ impl<'a> Supervisor<'a> {
             sys::kill(one.pid, signal);
         }
         let spare = self.spare.take().map(Ready::discard);
+        let until = Instant::now() + KILL_TIME;
         for pid in self.running.drain(..).map(|one| one.pid).chain(spare) {
+            // One that does not answer is killed, and what it leaves comes to this process.
+            while signal == KILL_ALL && sys::is_there(pid) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sys::kill(pid, libc::SIGKILL);
             sys::wait_for(pid);
         }
+        self.kill_strays();
         if let Some(covers) = &mut self.covers {
             covers.sweep();
             // With a list of placeholders the janitor does it, who has no cover in the way.

@@ -258,6 +258,12 @@ pub(crate) fn kill(pid: i32, signal: i32) {
     }
 }
 
+/// Whether there is a process of this number, also one that has ended and was not waited for.
+pub(crate) fn is_there(pid: i32) -> bool {
+    // SAFETY: numbers only; no signal is sent.
+    unsafe { libc::kill(pid, 0) == 0 }
+}
+
 /// Ends this process at once, without running anything of the parent's.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process.

@@ -11,8 +11,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use rustix::fs::OFlags;
-
 use super::super::command::family;
 use super::super::layer::handle_path;
 use super::super::notify::{Call, Errno};
@@ -23,6 +21,8 @@ use crate::spec::Net;
 
 /// Sockets that are kept; the oldest gives way.
 const MOST_SOCKETS: usize = 256;
+/// Handles of the command that are looked at to find sockets it closed.
+const MOST_HANDLES: usize = 5_000;
 /// Connections that are waited for at a time.
 const MOST_WAITING: usize = 64;
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -113,13 +113,13 @@ impl Broker {
     pub(super) fn connect(&mut self, call: &Call) -> Result<Reply, Errno> {
         let number = self.number_of(call)?;
         let (bytes, address) = self.read_address(call)?;
-        let (bytes, file) = match address {
+        let (bytes, file) = match &address {
             Address::Internet(ip, port) => {
-                self.check_destination(ip, port)?;
+                self.check_destination(*ip, *port)?;
                 (bytes, None)
             }
             Address::Path(path) => {
-                let file = self.open_path(call, libc::AT_FDCWD, &path, true)?;
+                let file = self.open_path(call, libc::AT_FDCWD, path, true)?;
                 if !path_of(file.as_fd())?.is_some_and(|path| self.is_writable(&path)) {
                     return Err(Errno(libc::EACCES));
                 }
@@ -129,24 +129,31 @@ impl Broker {
             Address::Other(_) => (bytes, None),
         };
         // One that is connected or listens is not kept any more.
-        let socket = self.sockets().take(number).ok_or(Errno(libc::EISCONN))?;
-        if self.is_nonblocking(&socket)? {
-            return self.finish_connect(socket, &bytes);
-        }
+        let socket = self.take_socket(number, &address, Errno(libc::EISCONN))?;
         self.connect_beside(call.id, socket, bytes, file)
     }
 
-    fn is_nonblocking(&self, socket: &Socket) -> Result<bool, Errno> {
-        Ok(rustix::fs::fcntl_getfl(&socket.handle)?.contains(OFlags::NONBLOCK))
+    /// The socket of a call with this address; `missing` is what is said of one that is not kept any more.
+    fn take_socket(&self, number: u64, address: &Address, missing: Errno) -> Result<Socket, Errno> {
+        let mut sockets = self.sockets();
+        let socket = sockets.take(number).ok_or(missing)?;
+        // The kernel takes an address without a family for one of the Internet; a datagram socket may be let go with it.
+        let fits = match address {
+            Address::Other(_) => {
+                socket.family == libc::AF_NETLINK || (socket.is_datagram() && self.rights.network.net == Net::Open)
+            }
+            Address::Internet(..) => [libc::AF_INET, libc::AF_INET6].contains(&socket.family),
+            Address::Path(_) | Address::Abstract => socket.family == libc::AF_UNIX,
+        };
+        if fits {
+            return Ok(socket);
+        }
+        sockets.put(socket);
+        Err(Errno(libc::EAFNOSUPPORT))
     }
 
-    fn finish_connect(&self, socket: Socket, address: &[u8]) -> Result<Reply, Errno> {
-        let result = sys::connect(socket.handle.as_fd(), address).map_err(Errno::from);
-        keep_after_connect(&self.sockets, socket, result);
-        result.map(|()| Reply::Value(0))
-    }
-
-    /// Connects a socket that waits, in a thread of its own.
+    /// Connects a socket in a thread of its own. Also one that says it does not wait: the command can change its mind
+    /// before the kernel looks.
     fn connect_beside(&self, id: u64, socket: Socket, address: Vec<u8>, file: Option<OwnedFd>) -> Result<Reply, Errno> {
         if WAITING.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
             WAITING.fetch_sub(1, Ordering::Relaxed);
@@ -199,7 +206,7 @@ impl Broker {
     pub(super) fn bind(&mut self, call: &Call) -> Result<Reply, Errno> {
         let number = self.number_of(call)?;
         let (bytes, address) = self.read_address(call)?;
-        let socket = self.sockets().take(number).ok_or(Errno(libc::EINVAL))?;
+        let socket = self.take_socket(number, &address, Errno(libc::EINVAL))?;
         let result = match address {
             Address::Internet(ip, port) => self.bind_internet(&socket, &bytes, ip, port),
             Address::Path(path) => self.bind_path(call, &socket, &path),
@@ -215,9 +222,9 @@ impl Broker {
     fn bind_internet(&self, socket: &Socket, bytes: &[u8], ip: IpAddr, port: u16) -> Result<(), Errno> {
         let only_v6 = socket.family == libc::AF_INET6 && rustix::net::sockopt::ipv6_v6only(&socket.handle)?;
         let ip = address::server_ip(self.rights.network.net, ip, only_v6)?;
-        let shared = rustix::net::sockopt::socket_reuseport(&socket.handle).unwrap_or(false);
-        // A port that programs share could take connections away from another program of the user's.
-        if shared && port != 0 && self.rights.network.net != Net::Open && self.is_taken(ip, port) {
+        // A port that programs share could take connections away from another program of the user's. Whether this one
+        // is to be shared can change at any moment, so that it is not asked.
+        if port != 0 && self.rights.network.net != Net::Open && self.is_taken(ip, port) {
             return Err(Errno(libc::EADDRINUSE));
         }
         let address = address::with_ip(bytes, ip);
@@ -280,17 +287,30 @@ impl Broker {
             // The kernel would bind it to every address of this machine.
             self.bind_internet(socket, &bytes, ip, 0)?;
         }
+        let port = if internet { self.check_server(bound()?)? } else { 0 };
         rustix::net::listen(&socket.handle, backlog)?;
-        let port = if internet { bound()?.2 } else { 0 };
         self.rights.network.own.add(port, socket.number);
         Ok(())
     }
 
-    /// Drops the sockets that no process of the command has any more; says whether there were some.
+    /// The port of a server, if it is bound where servers may be.
+    fn check_server(&self, (_, ip, port): (Vec<u8>, IpAddr, u16)) -> Result<u16, Errno> {
+        let net = self.rights.network.net;
+        let allowed = net == Net::Open || (net != Net::Off && ip.to_canonical().is_loopback());
+        if allowed { Ok(port) } else { Err(Errno(libc::EACCES)) }
+    }
+
+    /// Drops the sockets that no process of the command has any more; says whether there were some. A command with very
+    /// many handles is not looked through.
     fn forget_closed(&self) -> bool {
         let mut open = BTreeSet::new();
+        let mut left = MOST_HANDLES;
         for pid in family() {
             for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+                left -= 1;
+                if left == 0 {
+                    return false;
+                }
                 let link = std::fs::read_link(entry.path()).ok();
                 let number = link
                     .as_deref()
