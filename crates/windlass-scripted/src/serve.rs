@@ -136,6 +136,17 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
     }
 }
 
+/// The working directory that an agent names in its request, where that is a copy of the workspace: a model uses the
+/// paths that it is told.
+fn told_root(request: &str) -> Option<String> {
+    let (before, after) = request.split_once("/transactions/")?;
+    let (name, _) = after.split_once("/tree")?;
+    let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let path = |byte: char| byte.is_ascii_alphanumeric() || "/._-".contains(byte);
+    let above = before.rfind(|byte: char| !path(byte)).map_or(before, |at| &before[at + 1..]);
+    (plain && above.starts_with('/')).then(|| format!("{above}/transactions/{name}/tree"))
+}
+
 impl State {
     fn answer(&self, out: &mut TcpStream, request: &Request) -> io::Result<()> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
@@ -194,7 +205,11 @@ impl State {
         if !work {
             return (Played::Item(offer::aside(asked, SIDE)), None);
         }
-        let (all, missing) = played(&self.script, asked);
+        let script = match told_root(&asked.whole) {
+            Some(root) => &Script { root, ..self.script.clone() },
+            None => &self.script,
+        };
+        let (all, missing) = played(script, asked);
         let mut left = place(&all, asked);
         for played in all {
             match played {

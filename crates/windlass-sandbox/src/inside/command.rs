@@ -244,6 +244,8 @@ struct First<'a> {
     network: Option<Network>,
     /// The processes of the machine are in `/proc`, and not only those of the command.
     shared_proc: bool,
+    /// A signal to all processes reaches those of the command and no others.
+    signals_held: bool,
 }
 
 impl<'a> First<'a> {
@@ -280,7 +282,12 @@ impl<'a> First<'a> {
         };
         let network = network.or_else(|| Some(terms.broker.as_ref()?.network.clone()));
         let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM, KILL_ALL])?;
-        Ok(Self { terms, signals, hit: 0, role, network, shared_proc })
+        let signals_held = match terms.spec.tier {
+            Tier::Namespaces => true,
+            Tier::Broker => fence::hold_signals()?,
+            Tier::Landlock => false,
+        };
+        Ok(Self { terms, signals, hit: 0, role, network, shared_proc, signals_held })
     }
 
     fn run(mut self, orders: &UnixStream) -> Result<(i32, u32), Refusal> {
@@ -452,17 +459,14 @@ impl<'a> First<'a> {
     }
 
     fn signal_all(&self, child: i32, signal: i32) {
-        match self.terms.spec.tier {
-            Tier::Namespaces => sys::kill(-1, signal),
-            Tier::Broker | Tier::Landlock => sys::kill(-child, signal),
-        }
+        sys::kill(if self.signals_held { -1 } else { -child }, signal);
     }
 
     /// Kills everything in the command.
     fn kill_all(&self) {
-        match self.terms.spec.tier {
-            Tier::Namespaces => sys::kill(-1, libc::SIGKILL),
-            Tier::Broker | Tier::Landlock => kill_family(),
+        match self.signals_held {
+            true => sys::kill(-1, libc::SIGKILL),
+            false => kill_family(),
         }
     }
 
@@ -486,12 +490,15 @@ impl<'a> First<'a> {
 pub(crate) fn end_children(kill: impl Fn()) {
     let until = Instant::now() + END_TIME;
     loop {
+        // Also while others still end: some processes start the next one and exit.
+        kill();
         let reaped = (0..MOST_REAPED).map(|_| sys::reap()).find(|one| !matches!(one, Reaped::One(..)));
         if matches!(reaped, Some(Reaped::Nobody)) || Instant::now() > until {
             return;
         }
-        // Also while others still end: some processes start the next one and exit.
-        kill();
+        if reaped.is_none() {
+            continue;
+        }
         std::thread::sleep(Duration::from_micros(200));
     }
 }
@@ -499,8 +506,11 @@ pub(crate) fn end_children(kill: impl Fn()) {
 /// Kills every process that descends from this one. They are stopped first: a process that forks while others are
 /// killed could always be one ahead.
 pub(crate) fn kill_family() {
-    let mut known = 0;
+    let (mut known, until) = (0, Instant::now() + STOP_TIME);
     for _ in 0..MOST_STOPS {
+        if until < Instant::now() {
+            break;
+        }
         let all = family();
         all.iter().for_each(|pid| sys::kill(*pid, libc::SIGSTOP));
         if all.len() == known {
@@ -512,9 +522,10 @@ pub(crate) fn kill_family() {
 }
 
 /// Ended processes that are reaped before anything else is looked at again.
-const MOST_REAPED: usize = 256;
+const MOST_REAPED: usize = 10_000;
 /// How often processes are stopped until no new one is found.
 const MOST_STOPS: usize = 20;
+const STOP_TIME: Duration = Duration::from_millis(100);
 
 fn processes() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -30,6 +30,23 @@ fn nothing(network: bool) -> io::Result<RulesetCreated> {
     ruleset.scope(scope).map_err(io::Error::other)?.create().map_err(io::Error::other)
 }
 
+/// Binds this process to a domain of its own that holds nothing but signals: those it sends reach only what it starts.
+/// Then one signal to all processes ends everything in a command at once, also processes that fork and exit faster than
+/// they can be listed. Says whether the kernel can do that.
+pub(crate) fn hold_signals() -> io::Result<bool> {
+    if crate::probe::landlock_version() < SCOPED_SIGNALS {
+        return Ok(false);
+    }
+    let rules = Ruleset::default().scope(Scope::Signal).and_then(Ruleset::create).map_err(io::Error::other)?;
+    let Some(rules) = Option::<OwnedFd>::from(rules) else { return Ok(false) };
+    super::sys::no_new_privileges()?;
+    super::sys::landlock_restrict(std::os::fd::AsFd::as_fd(&rules))?;
+    Ok(true)
+}
+
+/// The first version of Landlock that knows about signals.
+const SCOPED_SIGNALS: u32 = 6;
+
 /// The rules of the commands of a session without namespaces.
 pub(crate) struct BrokerFences {
     /// For commands that may change the tree, if the session lets them.
