@@ -137,15 +137,21 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
 }
 
 /// The working directory that an agent names in its request, where that is a copy of the workspace: a model uses the
-/// paths that it is told.
-fn told_root(request: &str) -> Option<String> {
-    let (before, after) = request.split_once("/transactions/")?;
-    let (name, _) = after.split_once("/tree")?;
-    let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+/// paths that it is told. A conversation that is resumed also names the copy of an earlier run, which is gone.
+fn told_root(request: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
     let path = |byte: char| byte.is_ascii_alphanumeric() || "/._-".contains(byte);
-    let above = before.rfind(|byte: char| !path(byte)).map_or(before, |at| &before[at + 1..]);
-    (plain && above.starts_with('/')).then(|| format!("{above}/transactions/{name}/tree"))
+    request.match_indices(COPIES).find_map(|(at, _)| {
+        let (before, after) = (&request[..at], &request[at + COPIES.len()..]);
+        let (name, _) = after.split_once("/tree")?;
+        let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let above = before.rfind(|byte: char| !path(byte)).map_or(before, |at| &before[at + 1..]);
+        let root = format!("{above}{COPIES}{name}/tree");
+        (plain && above.starts_with('/') && is_there(&root)).then_some(root)
+    })
 }
+
+/// The folder of copies in their paths.
+const COPIES: &str = "/transactions/";
 
 impl State {
     fn answer(&self, out: &mut TcpStream, request: &Request) -> io::Result<()> {
@@ -205,7 +211,7 @@ impl State {
         if !work {
             return (Played::Item(offer::aside(asked, SIDE)), None);
         }
-        let script = match told_root(&asked.whole) {
+        let script = match told_root(&asked.whole, |root| std::path::Path::new(root).is_dir()) {
             Some(root) => &Script { root, ..self.script.clone() },
             None => &self.script,
         };
@@ -296,4 +302,18 @@ fn aside(method: &str, path: &str) -> (u16, Value) {
 
 fn whole(out: &mut TcpStream, status: u16, value: &Value) -> io::Result<()> {
     http::whole(out, status, "application/json", value.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_an_agent_names_is_where_files_are() {
+        let told = |text: &str| told_root(text, |root| !root.contains("gone"));
+        let request = r#"{"text":"was /d/w/transactions/gone-1/tree, is /d/w/transactions/a-b-1/tree\nmore"}"#;
+        assert_eq!(told(request).as_deref(), Some("/d/w/transactions/a-b-1/tree"));
+        assert_eq!(told("see /transactions/x"), None);
+        assert_eq!(told("no copy"), None);
+    }
 }
