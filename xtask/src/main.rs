@@ -11,6 +11,7 @@ mod check;
 mod containers;
 mod crash;
 mod cross;
+mod everyday;
 mod install;
 mod kit;
 mod live;
@@ -99,6 +100,13 @@ const COMMANDS: &[Command] = &[
         about: "runs `windlass demo` and a few commands in containers made from this machine's files, and with parts of the kernel \
                 switched off; --test: also the test suite, in two containers; --only: rows whose name has this text",
         run: containers::run,
+    },
+    Command {
+        name: "everyday",
+        takes: "[--only TEXT] [--sample] [--without FEATURE] [--uid N]",
+        about: "runs ordinary tasks of development (builds, tests, git, package managers) through the built binary, isolated and \
+                in place; --sample: a few of each kind; --without, --uid: without a kernel feature, as another user",
+        run: everyday::run,
     },
     Command {
         name: "without",
