@@ -95,7 +95,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return Ok(());
     }
     let binary = match &options.binary {
-        Some(binary) => binary.clone(),
+        // Tasks run in folders of their own.
+        Some(binary) => binary.canonicalize().with_context(|| format!("there is no {}", binary.display()))?,
         None => built(&cargo::root()?)?,
     };
     if !options.without.is_empty() || options.uid.is_some() {
