@@ -58,6 +58,7 @@ impl Place {
             hidden: Vec::new(),
             limits: Limits::default(),
             accept_landlock: false,
+            require: None,
             agent: None,
         };
         let helper = Helper { program: self.helper.clone(), args: vec!["__sandbox-helper".into()] };
