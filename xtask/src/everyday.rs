@@ -6,7 +6,7 @@ mod attempt;
 mod elsewhere;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,6 +83,16 @@ impl Options {
     }
 }
 
+/// As it is typed to run the stage of `cargo xtask test` alone; the stage does so in both tiers.
+pub(crate) const REPEAT: &str = "cargo xtask everyday --sample [--without namespaces]";
+
+/// A few tasks in the tier that the machine has, and in the one without namespaces.
+pub(crate) fn sample() -> Result<()> {
+    let run = |args: &[&str]| run(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
+    run(&["--sample"])?;
+    if cfg!(target_os = "linux") { run(&["--sample", "--without", "namespaces"]) } else { Ok(()) }
+}
+
 /// Runs the tasks that were asked for; fails if one of them fails.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
@@ -150,14 +160,14 @@ struct Totals {
 }
 
 fn report(attempts: &[Attempt], seconds: f64) -> Result<()> {
-    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for attempt in attempts.iter().filter(|attempt| attempt.mode == Mode::Isolated) {
+    let mut reasons: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for attempt in attempts {
         if let Outcome::NotRun(why) = &attempt.outcome {
-            reasons.entry(why).or_default().push(&attempt.task);
+            reasons.entry(why).or_default().insert(&attempt.task);
         }
     }
     for (why, tasks) in reasons {
-        println!("not run  {}: {why}", tasks.join(", "));
+        println!("not run  {}: {why}", tasks.into_iter().collect::<Vec<_>>().join(", "));
     }
     for ((tier, mode), totals) in totals(attempts) {
         let Totals { passed, failed, not_run } = totals;

@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const QUOTED: usize = 600;
 /// The answer of a call that needs a person, where there is none.
 const ASKED: &str = "it needs approval";
+/// The outcome of a run that is refused because no tier holds.
+const NO_TIER: &str = "\"reason\":\"isolation\"";
 const GIT_CONFIG: &str = "[user]\nname = Everyday\nemail = everyday@example.invalid\n[init]\ndefaultBranch = main\n\
                           [advice]\ndetachedHead = false\n";
 
@@ -55,24 +57,27 @@ pub(super) fn run(task: &Task, mode: Mode, binary: &Path) -> Attempt {
         return attempt(String::new(), Outcome::NotRun(format!("needs {missing}")));
     }
     let mut tier = String::new();
-    let tried = try_in(task, mode, binary, &mut tier);
-    let Err(why) = tried else { return attempt(tier, Outcome::Passed) };
-    match try_plainly(task) {
-        Ok(()) => attempt(tier, Outcome::Failed(format!("{why:#}"))),
-        Err(plain) => attempt(tier, Outcome::NotRun(format!("fails without windlass, too: {plain:#}"))),
-    }
+    let outcome = try_in(task, mode, binary, &mut tier).unwrap_or_else(|why| match try_plainly(task) {
+        Ok(()) => Outcome::Failed(format!("{why:#}")),
+        Err(plain) => Outcome::NotRun(format!("fails without windlass, too: {plain:#}")),
+    });
+    attempt(tier, outcome)
 }
 
-fn try_in(task: &Task, mode: Mode, binary: &Path, tier: &mut String) -> Result<()> {
+fn try_in(task: &Task, mode: Mode, binary: &Path, tier: &mut String) -> Result<Outcome> {
     let place = Place::make(task)?;
     let (success, finished) = place.run_windlass(task, mode, binary)?;
     tier.clone_from(&finished.tier);
     if task.asks_in_place && mode == Mode::InPlace {
         ensure!(finished.output.contains(ASKED), "no person was asked: {}", last(&finished.output));
-        return Ok(());
+        return Ok(Outcome::Passed);
+    }
+    if finished.end.contains(NO_TIER) {
+        return Ok(Outcome::NotRun("no sandbox tier is available".to_owned()));
     }
     ensure!(success && finished.code.is_some(), "{}: {}", last(&finished.end), last(&finished.output));
-    place.judge(task, &finished)
+    place.judge(task, &finished)?;
+    Ok(Outcome::Passed)
 }
 
 fn try_plainly(task: &Task) -> Result<()> {
