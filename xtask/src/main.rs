@@ -96,9 +96,9 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "containers",
-        takes: "[--test] [--only TEXT] [--list]",
+        takes: "[--test] [--everyday] [--only TEXT] [--list]",
         about: "runs `windlass demo` and a few commands in containers made from this machine's files, and with parts of the kernel \
-                switched off; --test: also the test suite, in two containers; --only: rows whose name has this text",
+                switched off; --test: also the test suite, in two containers; --everyday: also the tasks of `everyday`, in four; --only: rows whose name has this text",
         run: containers::run,
     },
     Command {
