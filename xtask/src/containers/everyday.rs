@@ -43,8 +43,8 @@ pub(super) fn run(tasks: &Tasks, podman: &Podman, root: &Path, shared: &Path, lo
     mount(&mut command, shared, "/wl", "ro");
     let sysroot = PathBuf::from(rustc(root, &["--print", "sysroot"])?);
     if !sysroot.starts_with("/usr") {
-        mount(&mut command, &sysroot, "/rust", "ro");
-        command.args(["-e", "PATH=/rust/bin:/usr/local/bin:/usr/bin:/bin"]);
+        mount(&mut command, &sysroot, "/opt/rust", "ro");
+        command.args(["-e", "PATH=/opt/rust/bin:/usr/local/bin:/usr/bin:/bin"]);
     }
     command.arg(podman.image()).args(["/wl/xtask", "everyday", "--binary", "/wl/windlass"]);
     let log = logs.join(format!("{}.log", tasks.name.replace([' ', ','], "-")));
