@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the release build measured beside its floors in the same minutes on the same machine, as a
 //! Markdown table. It needs no network and leaves nothing behind.
 
+mod broker;
 mod envelope;
 mod isolated;
 mod lab;
@@ -39,6 +40,7 @@ const GROUPS: &[Group] = &[
     Group { name: "oneshot", measure: rows::one_shot },
     Group { name: "step", measure: rows::hundred_steps },
     Group { name: "sandbox", measure: rows::sandbox },
+    Group { name: "broker", measure: broker::rows },
     Group { name: "growth", measure: rows::thousand_steps },
     Group { name: "flood", measure: rows::flood },
     Group { name: "decode", measure: rows::decode },

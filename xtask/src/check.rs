@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::not_run::{self, NotRun};
-use crate::{attacks, cargo, install, kit};
+use crate::{attacks, cargo, everyday, install, kit};
 
 /// One thing that must hold.
 struct Stage {
@@ -81,11 +81,15 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
     let began_attacks = Instant::now();
     attacks::run(&root)?;
     times.push(("attacks", began_attacks.elapsed()));
+    println!("==> everyday: {}", everyday::REPEAT);
+    let began_everyday = Instant::now();
+    everyday::sample()?;
+    times.push(("everyday", began_everyday.elapsed()));
     println!("==> runtimes: {}", kit::REPEAT);
     let began_kit = Instant::now();
     kit::run(&root, with)?;
     times.push(("runtimes", began_kit.elapsed()));
-    println!("==> all {} stages passed in {}", stages.len() + 2, seconds(began.elapsed()));
+    println!("==> all {} stages passed in {}", stages.len() + 3, seconds(began.elapsed()));
     for (name, took) in times {
         println!("    {name:<10} {:>8}", seconds(took));
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask containers`: the commands of the README in containers, and on this machine with parts of the kernel
 //! switched off. The table is in `rows.rs`; a row that this machine cannot have is counted as not run, with the reason.
 
+mod everyday;
 mod outcome;
 mod podman;
 mod profile;
@@ -27,6 +28,7 @@ const MODEL: &str = include_str!("containers/model.toml");
 #[derive(Debug, Default)]
 struct Options {
     test: bool,
+    everyday: bool,
     list: bool,
     only: Option<String>,
 }
@@ -38,9 +40,12 @@ impl Options {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--test" => options.test = true,
+                "--everyday" => options.everyday = true,
                 "--list" => options.list = true,
                 "--only" => options.only = Some(args.next().context("--only needs a text")?.to_lowercase()),
-                other => bail!("{}", unknown("option", other, ["--test", "--list", "--only"].into_iter())),
+                other => {
+                    bail!("{}", unknown("option", other, ["--test", "--everyday", "--list", "--only"].into_iter()))
+                }
             }
         }
         Ok(options)
@@ -83,12 +88,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let rows: Vec<Row> = rows::all().into_iter().filter(|row| options.picks(&row.name)).collect();
     let suites: Vec<&suite::Suite> =
         suite::SUITES.iter().filter(|suite| options.test && options.picks(suite.name)).collect();
+    let tasks: Vec<&everyday::Tasks> =
+        everyday::ALL.iter().filter(|tasks| options.everyday && options.picks(tasks.name)).collect();
     if options.list {
+        tasks.iter().for_each(|tasks| println!("{}", tasks.name));
         rows.iter().for_each(|row| println!("{}: {:?}", row.name, row.expect));
         suites.iter().for_each(|suite| println!("{}", suite.name));
         return Ok(());
     }
-    if rows.is_empty() && suites.is_empty() {
+    if rows.is_empty() && suites.is_empty() && tasks.is_empty() {
         bail!("no row has this text in its name; `cargo xtask containers --list` prints the names");
     }
     let began = Instant::now();
@@ -105,6 +113,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             Err(why) => Outcome::NotRun(why.clone()),
         };
         report(suite.name, &outcome, &mut totals);
+    }
+    for tasks in tasks {
+        let outcome = match &bench.podman {
+            Ok(podman) => everyday::run(tasks, podman, &root, &bench.folder.path().join("wl"), &bench.logs)?,
+            Err(why) => Outcome::NotRun(why.clone()),
+        };
+        report(tasks.name, &outcome, &mut totals);
     }
     let Totals { passed, failed, not_run } = totals;
     println!("{passed} passed, {failed} failed, {not_run} not run in {:.0} s", began.elapsed().as_secs_f64());

@@ -11,6 +11,7 @@ mod check;
 mod containers;
 mod crash;
 mod cross;
+mod everyday;
 mod install;
 mod kit;
 mod live;
@@ -95,10 +96,17 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "containers",
-        takes: "[--test] [--only TEXT] [--list]",
+        takes: "[--test] [--everyday] [--only TEXT] [--list]",
         about: "runs `windlass demo` and a few commands in containers made from this machine's files, and with parts of the kernel \
-                switched off; --test: also the test suite, in two containers; --only: rows whose name has this text",
+                switched off; --test: also the test suite, in two containers; --everyday: also the tasks of `everyday`, in four; --only: rows whose name has this text",
         run: containers::run,
+    },
+    Command {
+        name: "everyday",
+        takes: "[--only TEXT] [--sample] [--without FEATURE] [--uid N]",
+        about: "runs ordinary tasks of development (builds, tests, git, package managers) through the built binary, isolated and \
+                in place; --sample: a few of each kind; --without, --uid: without a kernel feature, as another user",
+        run: everyday::run,
     },
     Command {
         name: "without",

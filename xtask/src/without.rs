@@ -50,7 +50,7 @@ impl Feature {
         }
     }
 
-    fn parse(name: &str) -> Result<Self> {
+    pub(crate) fn parse(name: &str) -> Result<Self> {
         let found = Self::ALL.iter().copied().find(|feature| feature.name() == name);
         found.with_context(|| unknown("feature", name, Self::ALL.iter().map(|feature| feature.name())))
     }

@@ -26,11 +26,12 @@ use windlass_host::workspace::Root;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
-    let flags = Flags::from_env(&["--helper", "--workspace", "--home", "--land", "--file"])?;
+    let flags = Flags::from_env(&["--helper", "--workspace", "--home", "--land", "--file", "--strategy"])?;
     let place = Place {
         helper: flags.need::<String>("--helper")?.into(),
         workspace: Path::new(&flags.need::<String>("--workspace")?).canonicalize()?,
         home: Path::new(&flags.need::<String>("--home")?).canonicalize()?,
+        strategy: flags.get("--strategy")?.unwrap_or_else(|| "overlay".to_owned()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let land = flags.get::<String>("--land")?;
@@ -44,6 +45,8 @@ struct Place {
     helper: PathBuf,
     workspace: PathBuf,
     home: PathBuf,
+    /// The kind of tree that the run must work on.
+    strategy: String,
 }
 
 impl Place {
@@ -84,7 +87,7 @@ impl Place {
         shell(&*open, "true").await?;
         let mut times = vec![since(began)];
         let strategy = open.terms().strategy;
-        ensure!(strategy == "overlay", "the run works on a {strategy}: there is no layer to measure");
+        ensure!(strategy == self.strategy, "the run works on a tree of the kind {strategy}, not {}", self.strategy);
         if let Some(path) = land {
             shell(&*open, &format!("printf 'changed\\n' >> '{path}'")).await?;
         }

@@ -77,7 +77,17 @@ impl Lab {
 
     /// A built program in a clean environment, with nothing but a home, a path and two worthless keys.
     pub(crate) fn program(&self, name: &str) -> Command {
-        let mut command = Command::new(self.binary(name));
+        self.in_clean_environment(Command::new(self.binary(name)))
+    }
+
+    /// The same on a kernel without namespaces.
+    pub(crate) fn without_namespaces(&self, name: &str) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+        command.args(["without", "namespaces", "--"]).arg(self.binary(name));
+        Ok(self.in_clean_environment(command))
+    }
+
+    fn in_clean_environment(&self, mut command: Command) -> Command {
         let home = self.dir.path().join("home");
         command
             .env_clear()

@@ -27,6 +27,8 @@ pub(crate) enum Target {
 pub(crate) enum Unit {
     /// Milliseconds. The least counts: whatever else a machine does can only add to it.
     Ms,
+    /// Microseconds. The least counts, too.
+    Us,
     /// Megabytes. The median counts.
     Mb,
 }
@@ -34,7 +36,7 @@ pub(crate) enum Unit {
 impl Unit {
     fn judged(self, spread: Spread) -> f64 {
         match self {
-            Self::Ms => spread.min,
+            Self::Ms | Self::Us => spread.min,
             Self::Mb => spread.median,
         }
     }
@@ -42,6 +44,7 @@ impl Unit {
     fn word(self) -> &'static str {
         match self {
             Self::Ms => "ms",
+            Self::Us => "µs",
             Self::Mb => "MB",
         }
     }

@@ -112,7 +112,7 @@ fn mount_tools(command: &mut Command, root: &Path, runner: &Path) -> Result<()> 
 }
 
 /// A fact about the compiler of this repository.
-fn rustc(root: &Path, args: &[&str]) -> Result<String> {
+pub(super) fn rustc(root: &Path, args: &[&str]) -> Result<String> {
     let printed = Command::new("rustc").args(args).current_dir(root).output().context("rustc could not be started")?;
     ensure!(printed.status.success(), "`rustc {}` failed", args.join(" "));
     Ok(String::from_utf8_lossy(&printed.stdout).trim().to_owned())
