@@ -6,11 +6,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::spec::{PRIVATE, Spec};
+use crate::spec::{Net, PRIVATE, Spec};
 
-/// How far a cache is made of directories of the session's own; deeper it is shown by symlinks. Cargo keeps what it
-/// unpacks at this depth.
-const DEPTH: usize = 3;
+/// How far cargo's home is made of directories of the session's own; deeper it is shown by symlinks. Cargo keeps each
+/// registry at the first depth, and what it fetches from one at the second. Without a network nothing is fetched from
+/// registries that are there, and hundreds of symlinks take their time.
+const REGISTRIES: usize = 2;
+const PACKAGES: usize = 3;
 /// Entries of a cache that are shown.
 const MOST_ENTRIES: usize = 20_000;
 const CARGO: &str = ".cargo";
@@ -58,7 +60,9 @@ impl Private {
         writable.iter().try_for_each(|dir| make_dir(dir))?;
         if let Some(cargo) = spec.caches.iter().find(|cache| cache.join("registry").is_dir()) {
             let mut left = MOST_ENTRIES;
-            show(cargo, &home.join(CARGO), DEPTH, &spec.hide, &mut left)?;
+            let depth = if matches!(spec.net, Net::Proxy | Net::Open) { PACKAGES } else { REGISTRIES };
+            let to = home.join(CARGO);
+            show(cargo, &to, depth, &|path| is_lock(cargo, path) || spec.hide.contains(path), &mut left)?;
         }
         for path in spec.read.iter().chain(&spec.write) {
             link_from_home(path, spec.home.as_deref(), &home)?;
@@ -127,20 +131,23 @@ fn make_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Shows a directory in another one: directories are made anew down to a depth, what lies deeper is linked to. Names
-/// with a dot at the top are locks and databases, which a program makes anew.
-fn show(from: &Path, to: &Path, depth: usize, hidden: &[PathBuf], left: &mut usize) -> io::Result<()> {
+/// Whether a path is a lock or a database of cargo's, which it makes anew: a name with a dot at the top.
+fn is_lock(cargo: &Path, path: &Path) -> bool {
+    path.parent() == Some(cargo) && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// Shows a directory in another one: directories are made anew down to a depth, what lies deeper is linked to.
+fn show(from: &Path, to: &Path, depth: usize, hides: &dyn Fn(&PathBuf) -> bool, left: &mut usize) -> io::Result<()> {
     make_dir(to)?;
     for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let lock = depth == DEPTH && name.as_encoded_bytes().starts_with(b".");
-        if lock || hidden.contains(&path) || *left == 0 {
+        if hides(&path) || *left == 0 {
             continue;
         }
         *left -= 1;
         let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         match folder && depth > 0 && name != "bin" {
-            true => show(&path, &to.join(name), depth - 1, hidden, left)?,
+            true => show(&path, &to.join(name), depth - 1, hides, left)?,
             false => symlink(&path, to.join(name))?,
         }
     }
