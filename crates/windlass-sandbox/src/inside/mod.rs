@@ -2,6 +2,7 @@
 //! allocation games, no output; everything it has to say goes through the socket that is its standard input.
 
 mod broker;
+mod broker_setup;
 mod command;
 mod covers;
 mod fence;
@@ -11,6 +12,7 @@ mod journal;
 mod layer;
 mod notify;
 mod private;
+mod processes;
 mod supervise;
 mod sys;
 mod view;

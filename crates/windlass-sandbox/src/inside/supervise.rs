@@ -13,14 +13,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::broker::{Network, Ports};
-use super::command::{self, AgentNetwork, BrokerTerms, Ending, KILL_ALL, Ready, Started, Terms, Whom};
+use super::command::{self, AgentNetwork, Ending, KILL_ALL, Ready, Started, Terms, Whom};
 use super::covers::Covers;
-use super::fence::BrokerFences;
 use super::filter::Filters;
 use super::group::Group;
 use super::journal::Journal;
-use super::private::Private;
-use super::{Refusal, fence, sys, view};
+use super::{Refusal, broker_setup, fence, processes, sys, view};
 use crate::spec::{Access, Net, Protection, Spec, Tier, Tree};
 use crate::wire::{Inbox, Launch, MAX_HANDLES, Report, Request, send};
 
@@ -34,8 +32,6 @@ const TIDY_AFTER: Duration = Duration::from_millis(500);
 const MOST_COMMANDS: usize = 64;
 /// Places for agents at a time.
 const MOST_PLACES: usize = 8;
-/// The first version of Landlock that judges truncating files.
-const LEAST_LANDLOCK: u32 = 3;
 /// What the private directories of sessions are called, before the number of their janitor.
 const SCRATCH: &str = "box-";
 
@@ -109,7 +105,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     }
     let status = sys::wait_for(inside);
     if tier != Tier::Namespaces {
-        command::end_children(command::kill_family);
+        processes::end_children(processes::kill_family);
     }
     drop(group);
     for path in &banned {
@@ -221,7 +217,7 @@ impl<'a> Supervisor<'a> {
                 Some(covers.map_err(|err| format!("a protected directory cannot be held: {err}"))?)
             }
             Tier::Broker => {
-                tree = brokered_tree(&spec)?;
+                tree = broker_setup::brokered_tree(&spec)?;
                 listener = (spec.net == Net::Proxy).then(listen).transpose()?;
                 None
             }
@@ -235,13 +231,13 @@ impl<'a> Supervisor<'a> {
         };
         let filters = Filters::compile(spec.tier, spec.net).map_err(|err| format!("the system call filter: {err}"))?;
         if spec.tier == Tier::Broker {
-            try_broker(&filters)?;
+            broker_setup::try_broker(&filters)?;
         }
         let no_landlock = || Refusal::Unavailable("this kernel has no Landlock".to_owned());
         let (broker, fence) = match spec.tier {
             Tier::Broker => {
                 let engine = listener.iter().map(|(port, _)| *port).collect();
-                (Some(broker_terms(&spec, engine)?.ok_or_else(no_landlock)?), None)
+                (Some(broker_setup::broker_terms(&spec, engine)?.ok_or_else(no_landlock)?), None)
             }
             Tier::Namespaces | Tier::Landlock => {
                 (None, fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?)
@@ -423,7 +419,7 @@ impl<'a> Supervisor<'a> {
             self.running.iter().map(|one| one.pid).chain(self.spare.as_ref().map(Ready::pid)).collect();
         let until = Instant::now() + KILL_TIME;
         loop {
-            let strays = command::family_but(&known);
+            let strays = processes::family_but(&known);
             if strays.is_empty() || until < Instant::now() {
                 return;
             }
@@ -486,93 +482,6 @@ impl<'a> Supervisor<'a> {
         self.drop_spare();
         self.armed = false;
     }
-}
-
-/// A handle of the copy that commands work on without namespaces. Nothing else may stand at the workspace's path.
-fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
-    if !spec.layers.is_empty() && spec.tree == Tree::Itself {
-        return Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()));
-    }
-    match &spec.tree {
-        Tree::Copy { from } => {
-            let missing = |err| Refusal::Invalid(format!("the copy `{}` cannot be opened: {err}", from.display()));
-            Ok(Some(super::layer::open_folder(from).map_err(missing)?))
-        }
-        Tree::Layered { .. } => {
-            Err(Refusal::NoLayers("without namespaces a directory cannot have a private layer".to_owned()))
-        }
-        Tree::Itself => {
-            let hidden = spec.hide.iter().any(|path| path.starts_with(&spec.root) && path.symlink_metadata().is_ok());
-            let changed = spec.access == Access::Write && !spec.protect.is_empty();
-            match hidden || changed {
-                true => Err(Refusal::Unavailable(
-                    "without namespaces no name in the workspace can be protected, so commands need a copy of it"
-                        .to_owned(),
-                )),
-                false => Ok(None),
-            }
-        }
-    }
-}
-
-/// Tries in a child that does nothing else whether calls can be suspended and its memory can be read.
-fn try_broker(filters: &Filters) -> Result<(), Refusal> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let Some(child) = sys::fork()? else {
-        drop(ours);
-        let said = match sys::no_new_privileges().and_then(|()| filters.install()) {
-            Ok(_) => String::new(),
-            Err(err) => err.to_string(),
-        };
-        let _ = (&theirs).write_all(said.as_bytes());
-        let _ = theirs.shutdown(std::net::Shutdown::Write);
-        // Lives until the parent has looked at it.
-        let _ = (&theirs).read(&mut [0]);
-        sys::exit_now(0)
-    };
-    drop(theirs);
-    let mut said = String::new();
-    let heard = (&ours).take(4096).read_to_string(&mut said);
-    let memory = File::open(format!("/proc/{child}/mem"));
-    drop(ours);
-    sys::kill(child, libc::SIGKILL);
-    sys::wait_for(child);
-    heard?;
-    if !said.is_empty() {
-        return Err(format!("system calls cannot be handed to a broker (seccomp user notification): {said}").into());
-    }
-    memory.map(drop).map_err(|err| {
-        let why = "the memory of a child cannot be read, which the broker needs (kernel.yama.ptrace_scope above 1, or a \
-                   profile that forbids ptrace)";
-        Refusal::Unavailable(format!("{why}: {err}"))
-    })
-}
-
-/// What commands need without namespaces; none where the kernel has no Landlock.
-fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Refusal> {
-    let Some(scratch) = &spec.scratch else {
-        return Err(Refusal::Unavailable("there is no directory for private files".to_owned()));
-    };
-    let version = crate::probe::landlock_version();
-    if (1..LEAST_LANDLOCK).contains(&version) {
-        return Err(Refusal::Unavailable(format!(
-            "Landlock of this kernel has version {version} and does not judge truncating files; version {LEAST_LANDLOCK} \
-             (Linux 6.2) is needed"
-        )));
-    }
-    let private = Private::make(scratch, spec)
-        .map_err(|err| format!("the private directories in `{}` cannot be made: {err}", scratch.display()))?;
-    if let Some((file, _)) = spec.agent.iter().flat_map(|home| &home.files).find(|(file, _)| !file.exists()) {
-        return Err(Refusal::Invalid(format!("`{}` cannot be shown to the agent: it is not there", file.display())));
-    }
-    let tree = match &spec.tree {
-        Tree::Copy { from } => from,
-        Tree::Itself | Tree::Layered { .. } => &spec.root,
-    };
-    let fences = BrokerFences::new(spec, tree, &private).map_err(|err| format!("the Landlock rules: {err}"))?;
-    let Some(fences) = fences else { return Ok(None) };
-    let own = Rc::new(Ports::new().map_err(|err| format!("the list of ports: {err}"))?);
-    Ok(Some(BrokerTerms { fences, private, network: Network { net: spec.net, engine, own } }))
 }
 
 /// Namespaces of its own.

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::super::command::family;
 use super::super::layer::handle_path;
 use super::super::notify::{Call, Errno};
+use super::super::processes::family;
 use super::super::sys;
 use super::address::{self, Address, Destination, MAX_LEN};
 use super::{Broker, Reply, path_of};
