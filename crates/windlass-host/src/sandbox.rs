@@ -154,7 +154,8 @@ impl Sandbox {
         }
         let attempt = |tier| {
             let spec = self.spec(tier, &TreePlan::default());
-            let bare = Spec { access: Access::ReadOnly, protect: Vec::new(), hide: Vec::new(), journal: None, ..spec };
+            let (protect, hide, read, caches) = Default::default();
+            let bare = Spec { access: Access::ReadOnly, protect, hide, read, caches, journal: None, ..spec };
             Session::open(&self.helper, &bare).map(drop)
         };
         let (tier, ()) = self.first_of(Tier::Namespaces, attempt)?;

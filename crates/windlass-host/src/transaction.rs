@@ -76,11 +76,15 @@ pub async fn run_program(
     let failed = |why: String| SandboxError::Invalid(format!("what the program changes cannot be merged: {why}"));
     let contents = crate::isolated::undo_contents(undo).map_err(|err| failed(err.to_string()))?;
     let journal = crate::isolated::undo_journal(undo, root.root());
-    let layer = layer::CommandLayer::make(&sandbox.command_layers(), root.root()).map_err(|err| failed(err.message))?;
+    let mut layer =
+        layer::CommandLayer::make(&sandbox.command_layers(), root.root()).map_err(|err| failed(err.message))?;
     let ended = sandbox.run(argv, dir, standard).await?;
     let merged = tokio::task::spawn_blocking(move || match copy.take(&layer.upper)? {
-        true => merge::merge(&Undo::new(root, contents, journal), &layer).map_err(|err| err.message),
-        false => Ok(None),
+        Some(gone) => {
+            layer.gone = gone;
+            merge::merge(&Undo::new(root, contents, journal), &layer).map_err(|err| err.message)
+        }
+        None => Ok(None),
     });
     let told = merged.await.map_err(|err| failed(err.to_string()))?.map_err(failed)?;
     Ok((ended, told))

@@ -147,44 +147,52 @@ impl WorkingCopy {
         put(from.as_fd(), to.as_fd(), name, wanted)
     }
 
-    /// Lays out what changed in the copy since the last update in `upper`, an empty directory: changed files as they
-    /// are, and a whiteout for each name that is gone. Says whether there is anything.
-    pub(crate) fn take(&self, upper: &Path) -> Result<bool, String> {
+    /// Lays out what changed in the copy since the last update in `upper`, an empty directory, and gives the paths that
+    /// are gone; none where nothing changed. The kernel's own mark for a name that is gone is a device, which container
+    /// engines do not let anyone make.
+    pub(crate) fn take(&self, upper: &Path) -> Result<Option<BTreeSet<PathBuf>>, String> {
         let mut state = self.state();
         let now = records(&self.copy)?;
         let upper = Root::open(upper).map_err(|err| err.to_string())?;
         let changed: Vec<PathBuf> =
             differences(&state.copy, &now).into_iter().filter(|path| !is_hidden(&state.hidden, path)).collect();
+        let mut gone = BTreeSet::new();
         for path in &changed {
-            self.take_path(&upper, path, &state.copy, &now)
-                .map_err(|err| format!("`{}` cannot be taken from the copy: {err}", path.display()))?;
+            let taken = self.take_path(&upper, path, &state.copy, &now);
+            let taken = taken.map_err(|err| format!("`{}` cannot be taken from the copy: {err}", path.display()))?;
+            gone.extend(taken);
         }
         state.copy = now;
         let any = !changed.is_empty();
         state.changed.extend(changed);
-        Ok(any)
+        Ok(any.then_some(gone))
     }
 
-    fn take_path(&self, upper: &Root, path: &Path, before: &Records, now: &Records) -> std::io::Result<()> {
+    /// Takes one path; gives it where it is gone.
+    fn take_path(
+        &self,
+        upper: &Root,
+        path: &Path,
+        before: &Records,
+        now: &Records,
+    ) -> std::io::Result<Option<PathBuf>> {
         let record = now.get(path);
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         if record.is_none()
             && above.is_some_and(|above| now.get(above).is_none_or(|one| one.kind != FileType::Directory))
         {
             // The folder it was in is gone as a whole.
-            return Ok(());
+            return Ok(None);
         }
         if record.is_some_and(|record| record.kind == FileType::Socket) {
             // It is of no use without the process that listens at it, which ends with its command.
-            return Ok(());
+            return Ok(None);
         }
         let to = make_parents(upper, path, before, now)?;
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-        let Some(record) = record else {
-            return Ok(rustix::fs::mknodat(&to, name, FileType::CharacterDevice, Mode::empty(), 0)?);
-        };
+        let Some(record) = record else { return Ok(Some(path.to_owned())) };
         let (from, _) = parent_of(&self.copy, path)?;
-        put(from.as_fd(), to.as_fd(), name, record)
+        put(from.as_fd(), to.as_fd(), name, record).map(|()| None)
     }
 }
 
@@ -341,7 +349,7 @@ mod tests {
         assert!(fs::read(&blank).is_err());
         fs::remove_file(&blank).unwrap();
         fs::write(&blank, "mine").unwrap();
-        assert!(!lab.copy.take(&lab.upper()).unwrap(), "what stands for a hidden file is not taken");
+        assert_eq!(lab.copy.take(&lab.upper()).unwrap(), None, "what stands for a hidden file is not taken");
     }
 
     #[test]
@@ -355,12 +363,10 @@ mod tests {
         fs::remove_file(tree.join("link")).unwrap();
         fs::create_dir_all(tree.join("link/x")).unwrap();
         let upper = lab.upper();
-        assert!(lab.copy.take(&upper).unwrap());
+        let gone = lab.copy.take(&upper).unwrap().unwrap();
+        assert_eq!(gone.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>(), ["a", "src/deep"]);
         assert_eq!(fs::read_to_string(upper.join("src/b")).unwrap(), "B");
         assert_eq!(fs::read_to_string(upper.join("new")).unwrap(), "n");
-        for gone in ["a", "src/deep"] {
-            assert!(upper.join(gone).symlink_metadata().unwrap().file_type().is_char_device(), "{gone}");
-        }
         assert!(upper.join("link/x").is_dir());
         // Nothing is merged in this test: the next update takes everything back.
         lab.copy.update().unwrap();
@@ -388,7 +394,7 @@ mod tests {
         assert_eq!(fs::read_to_string(tree.join("src")).unwrap(), "now a file");
         assert_eq!(fs::metadata(tree.join("dir/x")).unwrap().permissions().mode() & 0o777, 0o755);
         assert!(fs::read(tree.join(".env")).is_err());
-        assert!(!lab.copy.take(&lab.upper()).unwrap(), "an update is no change of a command");
+        assert_eq!(lab.copy.take(&lab.upper()).unwrap(), None, "an update is no change of a command");
     }
 
     #[test]

@@ -220,6 +220,16 @@ c=socket.socket(1); c.connect('here'); p,_=s.accept(); c.send(b'x'); print(p.rec
 }
 
 #[test]
+fn a_server_on_a_path_tells_its_own_path() {
+    let lab = Lab::new(Net::Off);
+    let line = "python3 -c \"
+import socket, os
+s = socket.socket(1); s.bind('here'); s.listen(); print(s.getsockname() == os.getcwd() + '/here')
+c = socket.socket(1); c.connect(s.getsockname()); print('connected')\"";
+    lab.check(line, 0, "True\nconnected");
+}
+
+#[test]
 fn without_a_network_nothing_is_bound_or_reached() {
     let lab = Lab::new(Net::Off);
     lab.check_refused("python3 -c \"import socket; s=socket.socket(); s.bind(('127.0.0.1',0))\"");

@@ -140,16 +140,15 @@ impl Commands {
 
     /// Brings what changed in the copy into the workspace. Once begun it goes on to its end, also when nobody waits any
     /// more.
-    async fn merge_copy(&self, copy: Arc<WorkingCopy>, layer: CommandLayer) -> Result<Option<String>, String> {
+    async fn merge_copy(&self, copy: Arc<WorkingCopy>, mut layer: CommandLayer) -> Result<Option<String>, String> {
         let Some(undo) = self.undo.clone() else {
             return Err("there is no folder for what would be replaced; set XDG_DATA_HOME to a folder outside the \
                         workspace"
                 .to_owned());
         };
         let merged = tokio::task::spawn_blocking(move || {
-            if !copy.take(&layer.upper)? {
-                return Ok(None);
-            }
+            let Some(gone) = copy.take(&layer.upper)? else { return Ok(None) };
+            layer.gone = gone;
             merge(&undo, &layer).map_err(|err| err.to_string())
         });
         merged.await.map_err(|err| err.to_string())?

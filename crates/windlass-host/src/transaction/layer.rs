@@ -1,6 +1,7 @@
 //! The directories of a layer for one command: made before it starts, gone when what it took is merged. Those that a
 //! killed process left go when the next one makes its first.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -24,6 +25,8 @@ pub(super) struct CommandLayer {
     pub(super) upper: PathBuf,
     /// What was written in the tree later than this was not written before the command.
     pub(super) began: Moment,
+    /// Paths that the command removed, where the layer itself cannot say so.
+    pub(super) gone: BTreeSet<PathBuf>,
 }
 
 impl CommandLayer {
@@ -46,7 +49,7 @@ impl CommandLayer {
             Ok((about.ctime(), about.ctime_nsec()))
         };
         let began = make().map_err(|err| from_io(&folder, &err))?;
-        Ok(Self { folder, name, upper, began })
+        Ok(Self { folder, name, upper, began, gone: BTreeSet::new() })
     }
 }
 

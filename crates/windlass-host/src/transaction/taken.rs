@@ -73,7 +73,8 @@ pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<Taken, FileError
     let protected = names::of_workspace(root.root(), &[]).into_iter().map(|one| one.name);
     let there = |name: &PathBuf| std::fs::symlink_metadata(root.root().join(name)).is_ok();
     let protected = protected.filter(|name| !name.starts_with(".git") && there(name)).collect();
-    let mut reader = Reader { root, upper, began: layer.began, protected, taken: Taken::default(), left: MAX_CHANGED };
+    let (began, gone) = (layer.began, &layer.gone);
+    let mut reader = Reader { root, upper, began, gone, protected, taken: Taken::default(), left: MAX_CHANGED };
     reader.source(Path::new(""), &Ignores::of(root), true)?;
     // Git's own order: what is pointed to before what points.
     reader.taken.plain.sort_by_cached_key(turn);
@@ -96,6 +97,8 @@ struct Reader<'a> {
     root: &'a Root,
     upper: Root,
     began: Moment,
+    /// Names that are gone, beside those that the layer marks.
+    gone: &'a BTreeSet<PathBuf>,
     /// Names that the workspace's own settings protect.
     protected: BTreeSet<PathBuf>,
     taken: Taken,
@@ -108,12 +111,14 @@ struct Entry {
     about: Metadata,
     /// What is at its path in the workspace.
     lower: Option<Metadata>,
+    /// It is not in the layer, and stands for a name that is gone.
+    removed: bool,
 }
 
 impl Entry {
     /// It stands for a name that is gone.
     fn is_gone(&self) -> bool {
-        self.about.file_type().is_char_device() && self.about.rdev() == 0
+        self.removed || (self.about.file_type().is_char_device() && self.about.rdev() == 0)
     }
 
     fn is_special(&self) -> bool {
@@ -352,7 +357,14 @@ impl Reader<'_> {
             let about = std::fs::symlink_metadata(&full).map_err(|err| from_io(&full, &err))?;
             // Where the workspace has no folder, a link there leads to what is none of this.
             let lower = if under { self.lower(&path) } else { None };
-            entries.push(Entry { path, about, lower });
+            entries.push(Entry { path, about, lower, removed: false });
+        }
+        let inside = |path: &&PathBuf| path.parent() == Some(folder);
+        for path in self.gone.iter().filter(inside).filter(|_| under) {
+            self.count(path)?;
+            if let Some(about) = self.lower(path) {
+                entries.push(Entry { path: path.clone(), about: about.clone(), lower: Some(about), removed: true });
+            }
         }
         Ok(entries)
     }

@@ -11,6 +11,7 @@ mod attributes;
 mod diag;
 mod ports;
 mod sockets;
+mod workers;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use self::diag::Diag;
 pub(crate) use self::ports::Ports;
 use self::sockets::Sockets;
+use self::workers::Workers;
 use super::notify::{Call, Errno, Listener};
 use crate::spec::Net;
 
@@ -47,6 +49,8 @@ pub(crate) struct Rights {
     pub(crate) writable: Vec<PathBuf>,
     /// Paths in them that are out of reach all the same.
     pub(crate) hidden: Vec<PathBuf>,
+    /// The Landlock rules of the command.
+    pub(crate) fence: OwnedFd,
 }
 
 /// How a call is answered.
@@ -61,12 +65,14 @@ pub(crate) struct Broker {
     listener: Arc<Listener>,
     rights: Rights,
     sockets: Arc<Mutex<Sockets>>,
+    workers: Workers,
     diag: Option<Diag>,
 }
 
 impl Broker {
     pub(crate) fn new(listener: OwnedFd, rights: Rights) -> Self {
-        Self { listener: Arc::new(Listener::new(listener)), rights, sockets: Arc::default(), diag: Diag::open().ok() }
+        let (sockets, workers, diag) = (Arc::default(), Workers::default(), Diag::open().ok());
+        Self { listener: Arc::new(Listener::new(listener)), rights, sockets, workers, diag }
     }
 
     pub(crate) fn listener(&self) -> BorrowedFd<'_> {

@@ -83,7 +83,7 @@ impl Terms {
     }
 
     /// What a program may do through the broker.
-    fn rights(&self, broker: &BrokerTerms, role: Role, network: Network) -> Rights {
+    fn rights(&self, broker: &BrokerTerms, role: Role, network: Network) -> io::Result<Rights> {
         let mut writable = broker.private.writable().to_vec();
         if role != Role::Reader && self.spec.access == Access::Write {
             writable.push(self.tree().to_owned());
@@ -92,7 +92,8 @@ impl Terms {
         if role == Role::Agent {
             writable.extend(self.spec.agent.iter().map(|home| home.from.clone()));
         }
-        Rights { network, writable, hidden: self.spec.hide.clone() }
+        let fence = self.fence(role).ok_or(io::ErrorKind::NotFound)?.try_clone_to_owned()?;
+        Ok(Rights { network, writable, hidden: self.spec.hide.clone(), fence })
     }
 
     /// The directory that commands work in, by its path outside of any view.
@@ -326,7 +327,7 @@ impl<'a> First<'a> {
             }
         };
         match inbox.handle() {
-            Some(listener) => Ok(Some(Broker::new(listener, self.terms.rights(terms, self.role, network)))),
+            Some(listener) => Ok(Some(Broker::new(listener, self.terms.rights(terms, self.role, network)?))),
             None => Err(Refusal::Unavailable(String::from_utf8_lossy(&frame).into_owned())),
         }
     }

@@ -168,8 +168,8 @@ impl Broker {
             WAITING.fetch_sub(1, Ordering::Relaxed);
             listener.answer(id, result.map(|()| 0));
         };
-        match std::thread::Builder::new().stack_size(64 << 10).spawn(connect) {
-            Ok(_) => Ok(Reply::Elsewhere),
+        match self.workers.run(Box::new(connect)) {
+            Ok(()) => Ok(Reply::Elsewhere),
             Err(err) => {
                 WAITING.fetch_sub(1, Ordering::Relaxed);
                 Err(err.into())
@@ -251,11 +251,31 @@ impl Broker {
         if !path_of(folder.as_fd())?.is_some_and(|path| self.is_writable(&path)) {
             return Err(Errno(libc::EACCES));
         }
-        let place = format!("{}/{}", handle_path(folder.as_fd()), name.to_str().ok_or(Errno(libc::EINVAL))?);
-        if address::unix(&place).len() > size_of::<libc::sockaddr_un>() {
+        let name = name.to_str().ok_or(Errno(libc::EINVAL))?;
+        // By its own path, which clients may ask the socket for; where that is too long, by the handle.
+        let real = path_of(folder.as_fd())?.and_then(|folder| folder.join(name).into_os_string().into_string().ok());
+        let fits = |place: &String| address::unix(place).len() <= size_of::<libc::sockaddr_un>();
+        if let Some(real) = real.filter(fits) {
+            return self.bind_by_path(socket, &real);
+        }
+        let place = format!("{}/{name}", handle_path(folder.as_fd()));
+        if !fits(&place) {
             return Err(Errno(libc::ENAMETOOLONG));
         }
         Ok(sys::bind(socket.handle.as_fd(), &address::unix(&place))?)
+    }
+
+    /// Binds by a path that the command could change meanwhile, in a thread that is held to the command's own Landlock
+    /// rules.
+    fn bind_by_path(&self, socket: &Socket, path: &str) -> Result<(), Errno> {
+        let (fence, handle) = (self.rights.fence.as_fd(), socket.handle.as_fd());
+        let bind = || -> std::io::Result<()> {
+            sys::no_new_privileges()?;
+            sys::landlock_restrict(fence)?;
+            sys::bind(handle, &address::unix(path))
+        };
+        let bound = std::thread::scope(|scope| scope.spawn(bind).join());
+        bound.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())).map_err(Errno::from)
     }
 
     pub(super) fn listen(&mut self, call: &Call) -> Result<Reply, Errno> {

@@ -1,0 +1,41 @@
+//! Threads for calls that may wait. One that is free is used again, because starting a thread takes longer than most
+//! calls do.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Threads have little to do.
+const STACK: usize = 64 << 10;
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads that are free.
+#[derive(Default)]
+pub(super) struct Workers(Arc<Mutex<Vec<Sender<Job>>>>);
+
+impl Workers {
+    /// Runs a job in a thread that is free, or in a new one.
+    pub(super) fn run(&self, job: Job) -> io::Result<()> {
+        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let worker = match free {
+            Some(worker) => worker,
+            None => self.start()?,
+        };
+        worker.send(job).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn start(&self) -> io::Result<Sender<Job>> {
+        let (sender, jobs) = channel::<Job>();
+        let (free, own) = (Arc::clone(&self.0), sender.clone());
+        let work = move || {
+            // It holds its own sender, so that it lives as long as the process.
+            while let Ok(job) = jobs.recv() {
+                job();
+                free.lock().unwrap_or_else(PoisonError::into_inner).push(own.clone());
+            }
+        };
+        std::thread::Builder::new().stack_size(STACK).spawn(work)?;
+        Ok(sender)
+    }
+}
