@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -188,6 +189,8 @@ fn nothing_else_of_this_machine_is_reached() {
     let port = listener.local_addr().unwrap().port();
     let socket = lab.base.join("out/s");
     let _unix = UnixListener::bind(&socket).unwrap();
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(b"windlass-test").unwrap();
+    let _abstract = UnixListener::bind_addr(&name).unwrap();
     for line in [
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}"),
         format!("python3 -c \"import socket; socket.create_connection(('127.0.0.1',{port}),2)\""),
@@ -227,6 +230,12 @@ import socket, os
 s = socket.socket(1); s.bind('here'); s.listen(); print(s.getsockname() == os.getcwd() + '/here')
 c = socket.socket(1); c.connect(s.getsockname()); print('connected')\"";
     lab.check(line, 0, "True\nconnected");
+    let line = "python3 -c \"
+import socket, os
+name = chr(0) + 'windlass-test-%d' % os.getpid()
+s = socket.socket(1); s.bind(name); s.listen()
+c = socket.socket(1); c.connect(name); p, _ = s.accept(); c.send(b'x'); print(p.recv(1))\"";
+    lab.check(line, 0, "b'x'");
 }
 
 #[test]

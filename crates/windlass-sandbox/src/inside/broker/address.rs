@@ -14,8 +14,8 @@ pub(super) enum Address {
     Internet(IpAddr, u16),
     /// A socket with a name in the file system.
     Path(Vec<u8>),
-    /// A socket in the machine's abstract namespace, or one that asks for a name there.
-    Abstract,
+    /// A socket with a name of its own outside of the file system; an empty one asks for a name.
+    Abstract(Vec<u8>),
     /// Any other family, with its number.
     Other(u16),
 }
@@ -35,7 +35,8 @@ impl Address {
                 Ok(Self::Internet(IpAddr::from(ip), port()?))
             }
             libc::AF_UNIX => match bytes.get(2..) {
-                None | Some([] | [0, ..]) => Ok(Self::Abstract),
+                None | Some([]) => Ok(Self::Abstract(Vec::new())),
+                Some([0, name @ ..]) => Ok(Self::Abstract(name.to_vec())),
                 Some(path) => {
                     let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
                     Ok(Self::Path(path[..end].to_vec()))
@@ -121,8 +122,8 @@ mod tests {
     fn addresses_are_read_as_the_kernel_reads_them() {
         assert_eq!(Address::parse(&v4([127, 0, 0, 1], 80)), Ok(Address::Internet(Ipv4Addr::LOCALHOST.into(), 80)));
         assert_eq!(Address::parse(&unix("/run/x")), Ok(Address::Path(b"/run/x".to_vec())));
-        assert_eq!(Address::parse(b"\x01\x00\0name"), Ok(Address::Abstract));
-        assert_eq!(Address::parse(b"\x01\x00"), Ok(Address::Abstract));
+        assert_eq!(Address::parse(b"\x01\x00\0name"), Ok(Address::Abstract(b"name".to_vec())));
+        assert_eq!(Address::parse(b"\x01\x00"), Ok(Address::Abstract(Vec::new())));
         assert_eq!(Address::parse(&[0, 0]), Ok(Address::Other(0)));
         for short in [&[][..], &[2], &[2, 0, 0], &v4([1; 4], 1)[..7], &[10, 0, 0, 0, 0, 0, 0, 0]] {
             assert_eq!(Address::parse(short), Err(Errno(libc::EINVAL)), "{short:?}");

@@ -125,7 +125,8 @@ impl Broker {
                 }
                 (address::unix(&handle_path(file.as_fd())), Some(file))
             }
-            Address::Abstract => return Err(Errno(libc::ECONNREFUSED)),
+            Address::Abstract(name) if self.is_own_name(name) => (bytes, None),
+            Address::Abstract(_) => return Err(Errno(libc::ECONNREFUSED)),
             Address::Other(_) => (bytes, None),
         };
         // One that is connected or listens is not kept any more.
@@ -143,7 +144,7 @@ impl Broker {
                 socket.family == libc::AF_NETLINK || (socket.is_datagram() && self.rights.network.net == Net::Open)
             }
             Address::Internet(..) => [libc::AF_INET, libc::AF_INET6].contains(&socket.family),
-            Address::Path(_) | Address::Abstract => socket.family == libc::AF_UNIX,
+            Address::Path(_) | Address::Abstract(_) => socket.family == libc::AF_UNIX,
         };
         if fits {
             return Ok(socket);
@@ -203,6 +204,20 @@ impl Broker {
         }
     }
 
+    /// Whether a name outside of the file system is that of a server of the command's own network. The kernel's list shows
+    /// zeros as `@`, so that names with either could be mistaken for others.
+    fn is_own_name(&self, name: &[u8]) -> bool {
+        let plain = !name.is_empty() && !name.iter().any(|byte| [0, b'@', b' ', b'\n'].contains(byte));
+        let list = std::fs::read("/proc/net/unix").unwrap_or_default();
+        let shown = [b"@", name].concat();
+        let owner = list.split(|byte| *byte == b'\n').find_map(|line| {
+            let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+            let number = words.nth(6).and_then(|number| std::str::from_utf8(number).ok()?.parse::<u64>().ok())?;
+            (words.next() == Some(&shown)).then_some(number)
+        });
+        plain && owner.is_some_and(|number| self.rights.network.own.has(0, number))
+    }
+
     pub(super) fn bind(&mut self, call: &Call) -> Result<Reply, Errno> {
         let number = self.number_of(call)?;
         let (bytes, address) = self.read_address(call)?;
@@ -210,8 +225,7 @@ impl Broker {
         let result = match address {
             Address::Internet(ip, port) => self.bind_internet(&socket, &bytes, ip, port),
             Address::Path(path) => self.bind_path(call, &socket, &path),
-            Address::Abstract => Err(Errno(libc::EACCES)),
-            Address::Other(_) => sys::bind(socket.handle.as_fd(), &bytes).map_err(Errno::from),
+            Address::Abstract(_) | Address::Other(_) => sys::bind(socket.handle.as_fd(), &bytes).map_err(Errno::from),
         };
         if socket.family != libc::AF_NETLINK || result.is_err() {
             self.sockets().put(socket);
