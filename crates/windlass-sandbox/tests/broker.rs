@@ -42,7 +42,8 @@ impl Lab {
             net,
             home: Some(base.join("home")),
             read: vec![base.join("home/tools")],
-            hide: vec![base.join("home/tools/credentials")],
+            // The engine's own folder is hidden as well, and holds the private directories.
+            hide: vec![base.join("home/tools/credentials"), base.join("boxes")],
             scratch: Some(base.join("boxes")),
             ..Spec::around(base.join("ws"))
         };
@@ -324,7 +325,7 @@ fn variables_lead_to_private_directories() {
     let input = fs::File::open("/dev/null").unwrap().into();
     let standard = Standard { input, output: writes.try_clone().unwrap().into(), error: writes.into() };
     let env = [("TMPDIR".into(), format!("{PRIVATE}/tmp").into()), ("HOME".into(), format!("{PRIVATE}/home").into())];
-    let line = "t=$(mktemp) && echo x > $t && echo y > ~/.cache/z && cat $t ~/.cache/z; echo no > ~/z; cat ~/tools/a";
+    let line = "t=$(mktemp) && chmod 640 $t && echo x > $t && echo y > ~/.cache/z && cat $t ~/.cache/z; echo no > ~/z; cat ~/tools/a";
     let argv = ["/bin/bash".into(), "-c".into(), line.into()];
     let (done, ended) = std::sync::mpsc::channel();
     let dir = lab.base.join("copy");

@@ -133,8 +133,11 @@ impl Broker {
     }
 
     fn is_writable(&self, path: &Path) -> bool {
-        let below = |places: &[PathBuf]| places.iter().any(|place| path.starts_with(place));
-        below(&self.rights.writable) && !below(&self.rights.hidden)
+        // A hidden path around a directory that may be changed does not hide it: copies lie in a folder of the engine's.
+        let hidden_in = |place: &PathBuf| {
+            self.rights.hidden.iter().any(|hidden| hidden.starts_with(place) && path.starts_with(hidden))
+        };
+        self.rights.writable.iter().any(|place| path.starts_with(place) && !hidden_in(place))
     }
 }
 
