@@ -43,3 +43,10 @@ pub(crate) fn target_directory(root: &std::path::Path) -> Result<PathBuf> {
     let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
     Ok(PathBuf::from(target))
 }
+
+/// This program. A build that runs meanwhile puts a new file in its place, and the system then names the old one.
+pub(crate) fn own_program() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("this program has no path")?;
+    let text = own.to_str().unwrap_or_default();
+    Ok(text.strip_suffix(" (deleted)").map_or_else(|| own.clone(), PathBuf::from))
+}

@@ -236,7 +236,7 @@ impl Bench {
     ) -> Result<(Option<i32>, String)> {
         let home = self.folder.path().join(format!("home-{at}"));
         std::fs::create_dir(&home)?;
-        let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+        let mut command = Command::new(cargo::own_program()?);
         command.arg("without").args(without.iter().map(|feature| feature.name()));
         if self.root {
             std::os::unix::fs::chown(&home, Some(uid), Some(uid))?;

@@ -82,7 +82,7 @@ impl Lab {
 
     /// The same on a kernel without namespaces.
     pub(crate) fn without_namespaces(&self, name: &str) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+        let mut command = Command::new(cargo::own_program()?);
         command.args(["without", "namespaces", "--"]).arg(self.binary(name));
         Ok(self.in_clean_environment(command))
     }

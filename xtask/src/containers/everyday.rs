@@ -10,6 +10,8 @@ use super::rows::{Container, Profile, USER};
 use super::suite::rustc;
 use super::{Outcome, outcome};
 
+use crate::cargo;
+
 /// How long all tasks may take together.
 const TASKS: Duration = Duration::from_secs(900);
 
@@ -36,7 +38,7 @@ pub(super) fn run(tasks: &Tasks, podman: &Podman, root: &Path, shared: &Path, lo
     if let Some(why) = podman.lacks(&tasks.container) {
         return Ok(Outcome::NotRun(why));
     }
-    let own = std::env::current_exe().context("this program has no path")?;
+    let own = cargo::own_program()?;
     std::fs::copy(own, shared.join("xtask")).context("this program cannot be copied")?;
     let name = format!("windlass-everyday-{}", std::process::id());
     let mut command = podman.run(&name, &tasks.container)?;

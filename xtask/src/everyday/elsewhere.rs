@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::Options;
 
+use crate::cargo;
+
 /// Variables that would lead the other user into the folders of this one.
 const OWN_FOLDERS: &[&str] =
     &["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"];
@@ -16,7 +18,7 @@ const OWN_FOLDERS: &[&str] =
 pub(super) fn run(options: &Options, binary: &Path) -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
-    let own = std::env::current_exe().context("this program has no path")?;
+    let own = cargo::own_program()?;
     let copies = [(own.as_path(), "xtask"), (binary, "windlass")];
     for (from, name) in copies {
         std::fs::copy(from, folder.path().join(name)).with_context(|| format!("cannot copy {}", from.display()))?;
