@@ -90,6 +90,12 @@ fn commands_work_on_the_copy() {
     );
     assert_eq!(fs::read_to_string(lab.base.join("copy/d/b")).unwrap(), "hi\n");
     lab.check("pwd; cat @/home/tools/a", 0, "@/copy\ntool");
+    // Without the way round that `mv` knows.
+    lab.check(
+        "python3 -c \"import os; os.rename('d/b', 'src/e'); os.link('src/e', 'd/f'); print('moved')\"",
+        0,
+        "moved",
+    );
 }
 
 #[test]

@@ -37,7 +37,13 @@ pub(crate) fn hold_signals() -> io::Result<bool> {
     if crate::probe::landlock_version() < SCOPED_SIGNALS {
         return Ok(false);
     }
-    let rules = Ruleset::default().scope(Scope::Signal).and_then(Ruleset::create).map_err(io::Error::other)?;
+    // Moving files between directories is the one thing that every domain forbids unless it says otherwise.
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::Refer)
+        .and_then(|rules| rules.scope(Scope::Signal))
+        .and_then(Ruleset::create)
+        .map_err(io::Error::other)?;
+    let rules = allow(rules, Path::new("/"), AccessFs::Refer.into())?;
     let Some(rules) = Option::<OwnedFd>::from(rules) else { return Ok(false) };
     super::sys::no_new_privileges()?;
     super::sys::landlock_restrict(std::os::fd::AsFd::as_fd(&rules))?;
