@@ -1,4 +1,4 @@
-//! What the sandbox adds to a connection on loopback: the same client and server plainly and in an open sandbox, in
+//! Measures the time that the sandbox adds to a connection on loopback: the same client and server plainly and in an open sandbox, in
 //! turn. Prints one line for each repetition: the median microseconds of `socket` and `connect` together, plainly and in
 //! the sandbox, then those of `connect` alone.
 //!

@@ -153,7 +153,7 @@ pub struct Terms {
     /// The kernel mechanisms that confine commands; absent where there are none.
     #[serde(default, skip_serializing_if = "SandboxTier::is_none")]
     pub tier: SandboxTier,
-    /// What commands can still see or do outside the workspace, one phrase each.
+    /// Things that commands can still see or do outside the workspace, one phrase each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_held: Vec<String>,
     /// The version of the agent, where it is not ours and that is known.

@@ -82,7 +82,7 @@ impl WorkingCopy {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let workspace = Root::open(root).map_err(|err| err.to_string())?;
         hidden.extend(copied::measure(&workspace)?);
-        remove_abandoned(parent);
+        crate::private::remove_abandoned(parent, |folder| drop(remove_tree(folder)));
         let folder = parent.join(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
         let tree = folder.join("tree");
         crate::private::create_dir(&tree).map_err(|err| err.message)?;
@@ -199,17 +199,6 @@ impl WorkingCopy {
 impl Drop for WorkingCopy {
     fn drop(&mut self) {
         let _ = remove_tree(&self.folder);
-    }
-}
-
-/// Copies that a killed process left.
-fn remove_abandoned(parent: &Path) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten().take(1_000) {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.split_once('-')?.0.parse::<u32>().ok());
-        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
-            let _ = remove_tree(&entry.path());
-        }
     }
 }
 

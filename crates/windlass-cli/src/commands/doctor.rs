@@ -216,7 +216,7 @@ fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Wo
     }
 }
 
-/// How isolated runs would get their tree here.
+/// Names the way in which isolated runs get their tree here.
 fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
     let copy = "a copy of the tree, up to 2 GB and 200,000 files";
     match tier {

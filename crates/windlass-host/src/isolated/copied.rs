@@ -67,7 +67,7 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
     Ok(left_out)
 }
 
-/// How it is said that a file is not in the copy.
+/// The warning about a file that is too large to be copied.
 pub(crate) fn left_out_note(path: &Path) -> String {
     format!("`{}` is not in the copy: it is larger than {} MB", path.display(), MAX_FILE >> 20)
 }

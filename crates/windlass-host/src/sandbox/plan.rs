@@ -154,7 +154,7 @@ impl SandboxPlan {
         hide.extend(shown.flat_map(|place| Look::TOOLS.at(place, &[]).secrets));
         hide.extend(self.hidden.iter().filter_map(|pattern| look::named(&self.root, pattern)));
         hide.extend(found);
-        // What a symlink at a hidden place leads to is hidden as well.
+        // The target of a symlink at a hidden place is hidden as well.
         let real: Vec<PathBuf> = hide
             .iter()
             .filter_map(|path| path.canonicalize().ok().filter(|real| real != path && real.is_file()))

@@ -11,9 +11,6 @@ use windlass_core::workspace::FileError;
 
 use crate::workspace::from_io;
 
-/// Left-over layers that are looked at, at most.
-const MAX_LOOKED: usize = 1_000;
-
 /// A moment, by the clock that the system gives files their times by.
 pub(super) type Moment = (i64, i64);
 
@@ -34,7 +31,7 @@ impl CommandLayer {
     pub(super) fn make(parent: &Path, root: &Path) -> Result<Self, FileError> {
         static CLEANED: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        CLEANED.call_once(|| clean(parent));
+        CLEANED.call_once(|| crate::private::remove_abandoned(parent, remove));
         let name = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = parent.join(&name);
         let upper = folder.join("upper");
@@ -73,15 +70,5 @@ fn open_all(top: &Path) {
         let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
         folders.extend(entries.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir())).map(|one| one.path()));
-    }
-}
-
-fn clean(parent: &Path) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten().take(MAX_LOOKED) {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.split_once('-')?.0.parse::<u32>().ok());
-        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
-            remove(&entry.path());
-        }
     }
 }

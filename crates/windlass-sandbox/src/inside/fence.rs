@@ -11,7 +11,7 @@ use landlock::{
 };
 
 use super::private::Private;
-use super::view::VAR_TMP;
+use super::view::{self, VAR_TMP};
 use crate::spec::{AGENT_HOME, Access, Net, Spec, Tier};
 
 /// The newest version of the rules that is known here; older kernels get what they know.
@@ -86,7 +86,7 @@ fn broker_rules(
 ) -> io::Result<Option<OwnedFd>> {
     let (handled, look) = (AccessFs::from_all(VERSION), AccessFs::from_read(VERSION));
     let mut rules = nothing(spec.net == Net::Open)?;
-    let system = BROKER_SYSTEM.iter().map(Path::new);
+    let system = view::SYSTEM.iter().copied().chain([PROCESSES]).map(Path::new);
     let shown = spec.read.iter().chain(&spec.caches).chain(spec.layers.iter().map(|one| &one.at));
     for place in system.chain(shown.map(PathBuf::as_path)) {
         rules = allow_but(rules, place, look, &spec.hide)?;
@@ -187,24 +187,9 @@ fn allow(rules: RulesetCreated, place: &Path, access: landlock::BitFlags<AccessF
     rules.add_rule(PathBeneath::new(handle, access)).map_err(io::Error::other)
 }
 
-/// Read by commands without namespaces: the system, and processes as far as the kernel shows them to a process that
+/// Read by commands without namespaces beside the system: processes as far as the kernel shows them to a process that
 /// Landlock holds, which is their names and command lines, and not their memory, files or environment.
-const BROKER_SYSTEM: &[&str] = &[
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc",
-    "/opt",
-    "/nix",
-    "/snap",
-    "/proc",
-    "/sys/devices/system",
-    "/sys/fs/cgroup",
-];
+const PROCESSES: &str = "/proc";
 /// A terminal of a command's own is opened by the first of them; the terminals of others are not.
 const DEVICES: &[&str] =
     &["/dev/ptmx", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/random", "/dev/urandom"];

@@ -13,7 +13,7 @@ use super::{Refusal, sys};
 use crate::spec::{AGENT_HOME, Access, AgentHome, Spec, Tree};
 
 /// Shown as they are, and not writable.
-const SYSTEM: &[&str] = &[
+pub(crate) const SYSTEM: &[&str] = &[
     "/bin",
     "/etc",
     "/lib",

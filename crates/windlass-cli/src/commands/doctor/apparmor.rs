@@ -12,7 +12,7 @@ const NAME: &str = "windlass";
 /// Marks files that this command wrote, so that it replaces and removes no other.
 const MARK: &str = "# Written by `windlass doctor --install-apparmor`.";
 
-/// What the kernel says about AppArmor.
+/// The state of AppArmor, as the kernel reports it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct AppArmorState {
     pub(super) enabled: bool,

@@ -1,4 +1,4 @@
-//! How requests leave this machine, and whether servers on it answer.
+//! Describes the way of requests out of this machine, and checks whether local servers answer.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use windlass_providers::{Http, HttpOptions};
 use crate::settings::Settings;
 use crate::wire;
 
-/// How long a server on this machine may take to accept a connection.
+/// The time that a local server has to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The proxies, their exceptions and the certificates that a request would use.

@@ -11,7 +11,7 @@ use super::report::{Finding, Group};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// What the settings ask of the sandbox.
+/// The demands of the settings on the sandbox.
 #[derive(Debug, Default)]
 struct WantedTier {
     /// `sandbox.level = "full"`: commands run without a sandbox.
@@ -37,7 +37,7 @@ impl WantedTier {
     }
 }
 
-/// What this machine offers to hold commands, found by trying it, and what the settings make of it.
+/// The tiers that this machine offers, found by trying them, and the demands of the settings.
 #[derive(Debug)]
 pub(super) struct SandboxReport {
     namespaces: Result<(), String>,
@@ -66,7 +66,7 @@ impl SandboxReport {
         usable.next().map(|(tier, _)| tier).filter(|_| !self.wanted.off)
     }
 
-    /// How commands are held, for the first sentence; else why they cannot be held, and what to do.
+    /// The tier in words, for the first sentence; else the reason why there is none, and what to do.
     pub(super) fn in_words(&self) -> Result<String, (String, String)> {
         if self.wanted.off {
             return Ok("commands run without a sandbox, as `sandbox.level = \"full\"` says".to_owned());
@@ -174,7 +174,7 @@ struct Cause {
     todo: String,
 }
 
-/// What the kernel's settings and this machine's files tell about user namespaces.
+/// Settings of the kernel and files of this machine that tell about user namespaces.
 #[derive(Debug, Default)]
 struct KernelFacts {
     apparmor: AppArmorState,

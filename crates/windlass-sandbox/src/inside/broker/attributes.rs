@@ -29,6 +29,7 @@ impl Named {
         Self { base: number as i32, path: None, follow: true, may_be_empty: false }
     }
 
+    #[cfg(target_arch = "x86_64")]
     fn path(path: u64, follow: bool) -> Self {
         Self { base: libc::AT_FDCWD, path: Some(path), follow, may_be_empty: false }
     }
