@@ -22,6 +22,8 @@ pub struct Spec {
     pub access: Access,
     /// By which means commands are held.
     pub tier: Tier,
+    /// What keeps signals of commands inside, in the broker tier.
+    pub signals: Signals,
     /// The home directory, which is shown empty but for the paths below. Canonical.
     pub home: Option<PathBuf>,
     /// Shown and not writable: tools below the home directory, granted paths.
@@ -65,6 +67,7 @@ impl Spec {
             command_layers: None,
             access: Access::Write,
             tier: Tier::Namespaces,
+            signals: Signals::of_this_kernel(),
             home: None,
             read: Vec::new(),
             write: Vec::new(),
@@ -176,6 +179,26 @@ pub enum Tier {
     Broker,
     /// Namespaces, a private view of the file system, Landlock and system call filters.
     Namespaces,
+}
+
+/// What keeps the signals of commands inside where there are no namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signals {
+    /// Landlock, from version 6 (Linux 6.12) on.
+    Landlock,
+    /// The broker performs the calls that send signals.
+    Broker,
+}
+
+impl Signals {
+    /// Landlock where it can.
+    #[must_use]
+    pub fn of_this_kernel() -> Self {
+        /// The first version of Landlock that knows about signals.
+        const SCOPED_SIGNALS: u32 = 6;
+        if crate::landlock_version() < SCOPED_SIGNALS { Self::Broker } else { Self::Landlock }
+    }
 }
 
 /// What the network of commands is.

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use lab::{LOOK, helper, run, wait_until};
-use windlass_sandbox::{Access, AgentHome, Ended, Limits, Net, PRIVATE, Session, Spec, Standard, Tier, Tree};
+use windlass_sandbox::{Access, AgentHome, Ended, Limits, Net, PRIVATE, Session, Signals, Spec, Standard, Tier, Tree};
 
 mod lab;
 
@@ -48,6 +48,15 @@ impl Lab {
             ..Spec::around(base.join("ws"))
         };
         Self { _scratch: scratch, base, spec }
+    }
+
+    /// The lab as it is on this kernel, and as on one whose Landlock does not hold signals.
+    fn with_both_signals(net: Net) -> [Self; 2] {
+        [Signals::of_this_kernel(), Signals::Broker].map(|signals| {
+            let mut lab = Self::new(net);
+            lab.spec.signals = signals;
+            lab
+        })
     }
 
     fn open(&self) -> Session {
@@ -347,7 +356,10 @@ fn variables_lead_to_private_directories() {
 
 #[test]
 fn nothing_outlives_its_command() {
-    let lab = Lab::new(Net::Off);
+    Lab::with_both_signals(Net::Off).iter().for_each(check_nothing_outlives);
+}
+
+fn check_nothing_outlives(lab: &Lab) {
     let mark = format!("windlass-{}", std::process::id());
     lab.check(
         &format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); (sleep 61 # {mark}\n) & disown; echo done"),
@@ -379,11 +391,22 @@ fn nothing_outlives_its_command() {
 
 #[test]
 fn signals_and_memory_of_other_processes_are_out_of_reach() {
-    let lab = Lab::new(Net::Off);
+    Lab::with_both_signals(Net::Off).iter().for_each(check_others_out_of_reach);
+}
+
+fn check_others_out_of_reach(lab: &Lab) {
     let mut canary = std::process::Command::new("sleep").arg("60").env("CANARY", "planted").spawn().unwrap();
     let pid = canary.id();
     for line in [
         format!("kill -9 {pid}"),
+        format!("python3 -c \"import os,signal; signal.pidfd_send_signal(os.pidfd_open({pid}), 9)\""),
+        format!("python3 -c \"import ctypes; assert ctypes.CDLL(None).syscall(200,{pid},9)==0\""),
+        format!("python3 -c \"import ctypes; assert ctypes.CDLL(None).syscall(234,{pid},{pid},9)==0\""),
+        format!("python3 -c \"import ctypes; assert ctypes.CDLL(None).sigqueue({pid},9,0)==0\""),
+        format!(
+            "python3 -c \"import os,fcntl; r,w=os.pipe(); fcntl.fcntl(r,8,{pid}); fcntl.fcntl(r,10,9); fcntl.fcntl(r,4,0o20000); os.write(w,b'x'); import time; time.sleep(.2); os.kill({pid},0)\""
+        ),
+        "kill -9 $PPID".to_owned(),
         format!("tr '\\0' '\\n' < /proc/{pid}/environ"),
         format!("cat /proc/{pid}/root/etc/hostname"),
         format!("prlimit --pid {pid} --nofile=1"),
@@ -396,6 +419,33 @@ fn signals_and_memory_of_other_processes_are_out_of_reach() {
     assert!(canary.try_wait().unwrap().is_none());
     canary.kill().unwrap();
     canary.wait().unwrap();
+}
+
+#[test]
+fn commands_signal_their_own_processes() {
+    for lab in Lab::with_both_signals(Net::Off) {
+        lab.check("sleep 60 & kill $!; wait $!; echo $?", 0, "143");
+        lab.check("sh -c 'kill -KILL $$' 2>&1 | cat; echo ${PIPESTATUS[0]}", 0, "137");
+        lab.check("timeout -s INT 0.1 sleep 60; echo $?", 0, "124");
+        lab.check("kill -0 999999 2>&1 | grep -o 'No such process'", 0, "No such process");
+        lab.check("(set -m; (sleep 60 & sleep 61) & kill -TERM -$!; wait $! 2>/dev/null; echo $? >&2) 2>&1 >/dev/null | tail -1", 0, "143");
+        // The group of the caller, and everything; this signal does nothing to a process that does not wait for it.
+        for target in ["0", "-1"] {
+            let line = "import os,signal,time; pid=os.fork()\nif pid: os.waitpid(pid,0)\nelse:\n  signal.signal(signal.SIGWINCH, lambda *_: (print('told', flush=True), os._exit(0)))\n  os.spawnvp(os.P_NOWAIT,'sh',['sh','-c','kill -WINCH TARGET'])\n  time.sleep(60)";
+            lab.check(&format!("python3 -c $'{}'", line.replace("TARGET", target).replace('\'', "\\'")), 0, "told");
+        }
+        lab.check("python3 -c \"import os; os.abort()\" 2>/dev/null | cat; echo ${PIPESTATUS[0]}", 0, "134");
+        lab.check(
+            "python3 -c \"import signal,threading; signal.signal(10, lambda *_: print('got')); signal.pthread_kill(threading.get_ident(), 10)\"",
+            0,
+            "got",
+        );
+        lab.check(
+            "python3 -c \"import os,signal; p=os.fork() or signal.pause(); signal.pidfd_send_signal(os.pidfd_open(p), 9); print(os.waitpid(p,0)[1])\"",
+            0,
+            "9",
+        );
+    }
 }
 
 #[test]

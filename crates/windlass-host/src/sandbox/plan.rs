@@ -110,6 +110,7 @@ impl SandboxPlan {
             layers,
             access: if self.level == Level::ReadOnly { Access::ReadOnly } else { Access::Write },
             tier,
+            signals: windlass_sandbox::Signals::of_this_kernel(),
             hide: self.hide(home.as_deref(), shown.read.iter().chain(&shown.caches), &write, found.secrets),
             home,
             read: shown.read.into_iter().collect(),

@@ -1,12 +1,9 @@
 //! The terms of a sandbox in words: the tier, and what it does not hold. Stated before a run starts.
 
 use windlass_core::workspace::{SandboxTier, Terms};
-use windlass_sandbox::Tier;
+use windlass_sandbox::{Signals, Tier};
 
 use super::{Level, NetPolicy, Sandbox, State};
-
-/// The first Landlock version that keeps signals inside.
-const SCOPED_SIGNALS: u32 = 6;
 
 /// The tier as the engine and its events know it.
 #[must_use]
@@ -30,9 +27,6 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
         Tier::Broker | Tier::Landlock => {
             phrases.push("names, sizes and times of files elsewhere can be seen and watched, not their contents");
             phrases.push("command lines of other processes can be read");
-            if windlass_sandbox::landlock_version() < SCOPED_SIGNALS {
-                phrases.push("signals reach your other processes, so that a command can outlive its session");
-            }
         }
     }
     match tier {
@@ -44,7 +38,12 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
                 phrases.push("files in /dev/shm are shared");
             }
         }
-        Tier::Landlock => phrases.push("files in the workspace that run later or steer agents are not protected"),
+        Tier::Landlock => {
+            phrases.push("files in the workspace that run later or steer agents are not protected");
+            if Signals::of_this_kernel() == Signals::Broker {
+                phrases.push("signals reach your other processes, so that a command can outlive its session");
+            }
+        }
         _ => {}
     }
     phrases.into_iter().map(str::to_owned).collect()

@@ -24,7 +24,7 @@ use super::private::Private;
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
 use super::{Refusal, covers, fence, processes};
-use crate::spec::{AGENT_HOME, Access, Spec, Tier, Tree};
+use crate::spec::{AGENT_HOME, Access, Signals, Spec, Tier, Tree};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
 
 /// How often the memory of all processes is added up; of an agent more often, because nothing else bounds it.
@@ -283,8 +283,8 @@ impl<'a> First<'a> {
         let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM, KILL_ALL])?;
         let signals_held = match terms.spec.tier {
             Tier::Namespaces => true,
-            Tier::Broker => fence::hold_signals()?,
-            Tier::Landlock => false,
+            Tier::Broker if terms.spec.signals == Signals::Landlock => fence::hold_signals()?,
+            Tier::Broker | Tier::Landlock => false,
         };
         Ok(Self { terms, signals, hit: 0, role, network, shared_proc, signals_held })
     }

@@ -12,13 +12,13 @@ use landlock::{
 
 use super::private::Private;
 use super::view::{self, VAR_TMP};
-use crate::spec::{AGENT_HOME, Access, Net, Spec, Tier};
+use crate::spec::{AGENT_HOME, Access, Net, Signals, Spec, Tier};
 
 /// The newest version of the rules that is known here; older kernels get what they know.
 const VERSION: ABI = ABI::V6;
 
 /// Rules that allow nothing yet. Without `network`, no TCP port may be bound or connected to.
-fn nothing(network: bool) -> io::Result<RulesetCreated> {
+fn nothing(network: bool, signals: Signals) -> io::Result<RulesetCreated> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(VERSION))
@@ -26,7 +26,10 @@ fn nothing(network: bool) -> io::Result<RulesetCreated> {
     if !network {
         ruleset = ruleset.handle_access(AccessNet::from_all(VERSION)).map_err(io::Error::other)?;
     }
-    let scope = Scope::from_all(VERSION);
+    let scope = match signals {
+        Signals::Landlock => Scope::from_all(VERSION),
+        Signals::Broker => Scope::AbstractUnixSocket.into(),
+    };
     ruleset.scope(scope).map_err(io::Error::other)?.create().map_err(io::Error::other)
 }
 
@@ -34,9 +37,6 @@ fn nothing(network: bool) -> io::Result<RulesetCreated> {
 /// Then one signal to all processes ends everything in a command at once, also processes that fork and exit faster than
 /// they can be listed. Says whether the kernel can do that.
 pub(crate) fn hold_signals() -> io::Result<bool> {
-    if crate::probe::landlock_version() < SCOPED_SIGNALS {
-        return Ok(false);
-    }
     // Moving files between directories is the one thing that every domain forbids unless it says otherwise.
     let rules = Ruleset::default()
         .handle_access(AccessFs::Refer)
@@ -49,9 +49,6 @@ pub(crate) fn hold_signals() -> io::Result<bool> {
     super::sys::landlock_restrict(std::os::fd::AsFd::as_fd(&rules))?;
     Ok(true)
 }
-
-/// The first version of Landlock that knows about signals.
-const SCOPED_SIGNALS: u32 = 6;
 
 /// The rules of the commands of a session without namespaces.
 pub(crate) struct BrokerFences {
@@ -85,7 +82,7 @@ fn broker_rules(
     agent: bool,
 ) -> io::Result<Option<OwnedFd>> {
     let (handled, look) = (AccessFs::from_all(VERSION), AccessFs::from_read(VERSION));
-    let mut rules = nothing(spec.net == Net::Open)?;
+    let mut rules = nothing(spec.net == Net::Open, spec.signals)?;
     let system = view::SYSTEM.iter().copied().chain([PROCESSES]).map(Path::new);
     let shown = spec.read.iter().chain(&spec.caches).chain(spec.layers.iter().map(|one| &one.at));
     for place in system.chain(shown.map(PathBuf::as_path)) {
@@ -140,7 +137,7 @@ const MOST_ENTRIES: usize = 10_000;
 /// The rules of a session; none where the kernel has no Landlock.
 pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
     let handled = AccessFs::from_all(VERSION);
-    let mut rules = nothing(true)?;
+    let mut rules = nothing(true, Signals::Landlock)?;
     let look = AccessFs::from_read(VERSION);
     match spec.tier {
         Tier::Namespaces => {

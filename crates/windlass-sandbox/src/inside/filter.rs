@@ -10,7 +10,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-use crate::spec::{Net, Tier};
+use crate::spec::{Net, Signals, Tier};
 
 /// The compiled filters of a session.
 pub(crate) struct Filters {
@@ -21,7 +21,7 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    pub(crate) fn compile(tier: Tier, net: Net) -> io::Result<Self> {
+    pub(crate) fn compile(tier: Tier, net: Net, signals: Signals) -> io::Result<Self> {
         let mut denied: BTreeMap<i64, Vec<SeccompRule>> = DENIED.iter().map(|call| (*call, Vec::new())).collect();
         denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
         denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
@@ -31,6 +31,12 @@ impl Filters {
             Tier::Broker => {
                 controls.extend(FILE_CONTROLS);
                 denied.extend(without_own_namespaces()?);
+                if signals == Signals::Broker {
+                    controls.extend(OWNER_CONTROLS);
+                    denied.extend(QUEUED.iter().map(|call| (*call, Vec::new())));
+                    let owner = OWNER_COMMANDS.iter().map(|command| low(1, Op::Eq, *command));
+                    denied.insert(libc::SYS_fcntl, owner.collect::<io::Result<_>>()?);
+                }
                 if net != Net::Open {
                     denied.extend(fast_open()?);
                     denied.extend([detours()?]);
@@ -59,7 +65,7 @@ impl Filters {
             all.push(convert(compile(notes, unsupported)?));
         }
         let plain = all.into_iter().filter(|program| !program.is_empty()).collect();
-        Ok(Self { plain, brokered: (tier == Tier::Broker).then(suspended) })
+        Ok(Self { plain, brokered: (tier == Tier::Broker).then(|| suspended(signals)) })
     }
 
     /// Binds this process and all it starts. With a broker, suspended calls arrive on the handle that is returned.
@@ -70,8 +76,12 @@ impl Filters {
 }
 
 /// A program that suspends the calls of the broker and lets all others through to the next filter.
-fn suspended() -> Vec<libc::sock_filter> {
-    let calls: Vec<i64> = SOCKETS.iter().chain(ATTRIBUTES).copied().collect();
+fn suspended(signals: Signals) -> Vec<libc::sock_filter> {
+    let sent = match signals {
+        Signals::Landlock => &[],
+        Signals::Broker => SIGNALS,
+    };
+    let calls: Vec<i64> = SOCKETS.iter().chain(ATTRIBUTES).chain(sent).copied().collect();
     let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for (at, call) in calls.iter().enumerate() {
@@ -192,6 +202,10 @@ const FILE_CONTROLS: &[u32] = &[
     0x5000_943f,
     0x4008_941a,
 ];
+/// Controls that choose who gets a signal when a file becomes ready: `FIOSETOWN` and `SIOCSPGRP`.
+const OWNER_CONTROLS: &[u32] = &[0x8901, 0x8902];
+/// The same for `fcntl`: `F_SETOWN` and `F_SETOWN_EX`.
+const OWNER_COMMANDS: &[u32] = &[8, 15];
 const PRIO_PROCESS: u32 = 0;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 /// Calls that change when other processes of the user get the processor.
@@ -308,6 +322,11 @@ const DENIED: &[i64] = &[
 /// Calls that make and name sockets.
 const SOCKETS: &[i64] = &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen];
 
+/// Calls that send signals.
+const SIGNALS: &[i64] = &[libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_pidfd_send_signal];
+/// Calls that send signals with data.
+const QUEUED: &[i64] = &[libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo];
+
 /// Calls that change modes, owners and times of files.
 const ATTRIBUTES: &[i64] = &[
     libc::SYS_fchmod,
@@ -367,10 +386,12 @@ mod tests {
     fn every_kind_of_sandbox_has_filters_that_compile() {
         for tier in [Tier::Namespaces, Tier::Broker, Tier::Landlock] {
             for net in [Net::Off, Net::Loopback, Net::Proxy, Net::Open] {
-                let filters = Filters::compile(tier, net).expect("compiled");
-                let all = filters.plain.iter().chain(&filters.brokered);
-                assert!(all.into_iter().all(|program| (2..4096).contains(&program.len())));
-                assert_eq!(filters.brokered.is_some(), tier == Tier::Broker);
+                for signals in [Signals::Landlock, Signals::Broker] {
+                    let filters = Filters::compile(tier, net, signals).expect("compiled");
+                    let all = filters.plain.iter().chain(&filters.brokered);
+                    assert!(all.into_iter().all(|program| (2..4096).contains(&program.len())));
+                    assert_eq!(filters.brokered.is_some(), tier == Tier::Broker);
+                }
             }
         }
     }

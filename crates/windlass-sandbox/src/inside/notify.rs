@@ -82,7 +82,7 @@ impl Listener {
 
     /// Whether the thread still waits. Checked after reading its memory: the number of a thread that was killed may
     /// belong to another process by then.
-    fn is_waiting(&self, id: u64) -> bool {
+    pub(crate) fn is_waiting(&self, id: u64) -> bool {
         sys::is_waiting(self.0.as_fd(), id)
     }
 

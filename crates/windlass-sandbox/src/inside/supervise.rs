@@ -229,7 +229,8 @@ impl<'a> Supervisor<'a> {
             }
             Tier::Landlock => None,
         };
-        let filters = Filters::compile(spec.tier, spec.net).map_err(|err| format!("the system call filter: {err}"))?;
+        let filters = Filters::compile(spec.tier, spec.net, spec.signals);
+        let filters = filters.map_err(|err| format!("the system call filter: {err}"))?;
         if spec.tier == Tier::Broker {
             broker_setup::try_broker(&filters)?;
         }

@@ -258,6 +258,19 @@ pub(crate) fn kill(pid: i32, signal: i32) {
     }
 }
 
+/// Signals a thread of a process.
+pub(crate) fn signal_thread(process: i32, thread: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: numbers only.
+    checked(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) }).map(drop)
+}
+
+/// Signals the process that a handle stands for.
+pub(crate) fn signal_by_handle(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let handle = process.as_raw_fd();
+    // SAFETY: numbers only, and no data with the signal.
+    checked(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle, signal, 0, 0) }).map(drop)
+}
+
 /// Whether there is a process of this number, also one that has ended and was not waited for.
 pub(crate) fn is_there(pid: i32) -> bool {
     // SAFETY: numbers only; no signal is sent.
