@@ -4,6 +4,7 @@
 use windlass_core::budget::{Spent, Usage};
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, EventKind, Order, VERSION};
+use windlass_core::flags::SavedFlags;
 use windlass_core::gate::Verdict;
 use windlass_core::id::{CallId, RunId, SessionId, TraceId};
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
@@ -51,7 +52,7 @@ fn kind(seq: u64) -> EventKind {
             model: Some("scripted-bench".into()),
             program: "0.1.0".into(),
         },
-        2 => EventKind::RunStarted { prompt: Message::user(SENTENCE), how: None },
+        2 => EventKind::RunStarted { prompt: Message::user(SENTENCE), queued: None, flags: SavedFlags::default() },
         _ => step((seq - 3) / STEP, (seq - 3) % STEP),
     }
 }
@@ -64,7 +65,7 @@ fn step(step: u64, part: u64) -> EventKind {
     match part {
         0 => {
             let parts = vec![Part::Text { text: text(step, 3) }, Part::Call(call)];
-            EventKind::Said { message: Message { role: Role::Assistant, origin: Origin::Model, parts } }
+            EventKind::said(Message { role: Role::Assistant, origin: Origin::Model, parts })
         }
         1 => {
             let call = Usage { input: 20_000 + step, cache_read: 18_000, cache_write: 900, output: 300 };

@@ -13,8 +13,9 @@ use windlass_bench::flags::Flags;
 use windlass_core::CancellationToken;
 use windlass_core::clock::Timestamp;
 use windlass_core::id::{RunId, SessionId};
+use windlass_core::terms::Isolation;
 use windlass_core::workspace::{
-    Command, Isolation, LandTo, Landing, Opening, ProcessEnd, Transaction, Watch, WorkspaceError, Workspaces as _,
+    Command, LandTo, Landing, Opening, ProcessEnd, Transaction, Watch, WorkspaceError, Workspaces as _,
 };
 use windlass_host::exec::child_env;
 use windlass_host::isolated::{Shelf, Transactions};
@@ -82,12 +83,16 @@ impl Place {
         let began = Instant::now();
         let all = self.transactions()?;
         let (session, run) = (SessionId::fresh(Timestamp::from_millis(0), 1), RunId::nth(1));
-        let opening = Opening { session: &session, run: &run, how: Isolation::Isolated, kept: None };
+        let opening = Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept: None };
         let open = all.open(opening).await.map_err(said)?;
         shell(&*open, "true").await?;
         let mut times = vec![since(began)];
         let strategy = open.terms().strategy;
-        ensure!(strategy == self.strategy, "the run works on a tree of the kind {strategy}, not {}", self.strategy);
+        ensure!(
+            strategy.word() == self.strategy,
+            "the run works on a tree of the kind {strategy}, not {}",
+            self.strategy
+        );
         if let Some(path) = land {
             shell(&*open, &format!("printf 'changed\\n' >> '{path}'")).await?;
         }

@@ -262,6 +262,9 @@ pub(crate) struct ResumeArgs {
     /// Work on a copy that lands when the checks pass; always so for a kept run
     #[arg(long)]
     pub(crate) isolated: bool,
+    /// Resume without a flag that the run was started with; may be given more than once
+    #[arg(long, value_name = "FLAG")]
+    pub(crate) unset: Vec<String>,
     #[command(flatten)]
     pub(crate) contract: ContractArgs,
     #[command(flatten)]
@@ -281,6 +284,9 @@ pub(crate) struct AnswerArgs {
     /// List what waits in all workspaces
     #[arg(long)]
     pub(crate) all: bool,
+    /// Resume without a flag that the run was started with; may be given more than once
+    #[arg(long, value_name = "FLAG")]
+    pub(crate) unset: Vec<String>,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     #[command(flatten)]

@@ -8,6 +8,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::flags::SavedFlags;
 
 use futures_util::StreamExt;
 use windlass_core::ask::{About, Answer, Ask};
@@ -16,22 +17,23 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
 use windlass_core::message::{Message, Role};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
+use windlass_core::terms::Isolation;
 use windlass_core::tool::Tool;
-use windlass_core::workspace::{Isolation, LandTo};
-use windlass_engine::{Contract, Delivery, Noted, OnAsk, Open, RunHandle, RunOptions, Session};
+use windlass_core::workspace::LandTo;
+use windlass_engine::{Contract, Delivery, OnAsk, Open, RunHandle, RunOptions, Session};
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
 
 use crate::args::{AgentArgs, ContractArgs, Format, LimitArgs, OutputArgs};
 use crate::commands::trust::ask_about;
 use crate::failure::Failure;
-use crate::how::How;
 use crate::plan;
 use crate::profile::Profile;
 use crate::programs::with_programs;
+use crate::run_flags::RunFlags;
 use crate::runtimes::{Choice, RuntimePlan};
 use crate::safe::json_line;
 use crate::settings::Settings;
@@ -152,15 +154,15 @@ fn run_options(
         ask_expiry: ask_expiry(settings)?,
         yes: opening.agent.yes,
         live,
-        how: match opening.only_land {
-            true => None,
+        flags: match opening.only_land {
+            true => SavedFlags::default(),
             false => {
-                let mut how = How::of(opening.agent, opening.limits, opening.contract);
-                // Whoever goes on with the run goes on with the one that was chosen.
+                let mut flags = RunFlags::new(opening.agent, opening.limits, opening.contract);
+                // A run that is resumed is resumed with the runtime that was chosen.
                 if let Some(chosen) = choice.and_then(|choice| choice.chosen.clone()) {
-                    how.agent.runtime = Some(chosen);
+                    flags.agent.runtime = Some(chosen);
                 }
-                how.to_value()
+                flags.save()
             }
         },
         ..RunOptions::default()
@@ -223,14 +225,14 @@ impl Desk {
         };
         let session = wired.engine.open(which, wired.mode).await?;
         if let Some(fell) = wired.fell {
-            if let Noted::FailedOver { from, to, reason } = &fell {
+            if let EventKind::FailedOver { from, to, reason } = &fell {
                 say!("warning: working as {to} instead of {from} ({reason})");
             }
             session.note(fell).await?;
         }
         if let Some(choice) = &choice {
             tell_choice(choice, opening.output);
-            session.note(Noted::Warned { code: "runtime_chosen".to_owned(), text: choice.whole() }).await?;
+            session.note(EventKind::Warned { code: "runtime_chosen".to_owned(), text: choice.whole() }).await?;
         }
         let vendor = plan.as_ref().and_then(RuntimePlan::vendor);
         let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
@@ -273,6 +275,12 @@ impl Desk {
 
     /// One prompt to its end; `None` when it was left open on an ask.
     pub(crate) async fn run(&mut self, prompt: Message) -> Result<Option<Outcome>, Failure> {
+        let options = self.options_for(&prompt);
+        let handle = self.session.run(prompt, options)?;
+        self.follow_new(handle).await
+    }
+
+    fn options_for(&self, prompt: &Message) -> RunOptions {
         let mut options = self.options.clone();
         if let LandTo::Commit(message) = &mut options.contract.to
             && message.is_empty()
@@ -280,7 +288,10 @@ impl Desk {
             // A commit without words of its own has those of the prompt.
             message.push_str(prompt.text().trim());
         }
-        let handle = self.session.run(prompt, options)?;
+        options
+    }
+
+    async fn follow_new(&mut self, handle: RunHandle) -> Result<Option<Outcome>, Failure> {
         // The copy that was kept is this run's now.
         self.options.contract.kept = None;
         self.follow(handle, None).await
@@ -288,9 +299,11 @@ impl Desk {
 
     /// The first prompt that waits, to its end; none when none does.
     pub(crate) async fn run_queued(&mut self) -> Result<Option<Option<Outcome>>, Failure> {
-        let Some(prompt) = self.session.look(|history| history.queue().first().cloned()) else { return Ok(None) };
-        self.view.say(&format!("next: {}", first_line(&prompt.text(), 100)));
-        Ok(Some(self.run(prompt).await?))
+        let Some(next) = self.session.look(|history| history.queue().first().cloned()) else { return Ok(None) };
+        self.view.say(&format!("next: {}", first_line(&next.prompt.text(), 100)));
+        let options = self.options_for(&next.prompt);
+        let Some(handle) = self.session.run_queued(options)? else { return Ok(None) };
+        Ok(Some(self.follow_new(handle).await?))
     }
 
     /// Answers what a run was left open on, and follows it to its end, or to the next ask.
@@ -388,7 +401,7 @@ impl Desk {
                             }
                         }
                         // Also where it could not be written: then the log does not know.
-                        EventKind::RunFinished { outcome, .. } => finished = Some(outcome),
+                        EventKind::RunFinished(RunSummary { outcome, .. }) => finished = Some(outcome),
                         _ => {}
                     }
                 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::event::EventKind;
 
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
@@ -16,7 +17,7 @@ use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{Files, Opening, Redactor, Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces};
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::{Engine, Noted};
+use windlass_engine::Engine;
 use windlass_host::clock::SystemClock;
 use windlass_host::exec::child_env;
 use windlass_host::isolated::{Shelf, Transactions};
@@ -52,7 +53,7 @@ pub(crate) struct Wired {
     /// The kind of work that it became.
     pub(crate) mode: RunMode,
     /// That it is less than what was asked for, and why.
-    pub(crate) fell: Option<Noted>,
+    pub(crate) fell: Option<EventKind>,
 }
 
 /// Who does the work.

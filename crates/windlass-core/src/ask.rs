@@ -114,6 +114,40 @@ pub struct Question {
     pub options: Vec<String>,
 }
 
+/// Who answered an ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnsweredBy {
+    /// A live human answer.
+    Person,
+    /// The flag `--yes`.
+    YesFlag,
+    /// What is to be done when nobody can answer.
+    Policy,
+    /// The engine, because the ask was cancelled, abandoned or expired. Also what a value of a later version reads as.
+    #[serde(other)]
+    Engine,
+}
+
+impl AnsweredBy {
+    /// The word of it, as in the log.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Person => "person",
+            Self::YesFlag => "yes_flag",
+            Self::Policy => "policy",
+            Self::Engine => "engine",
+        }
+    }
+}
+
+impl std::fmt::Display for AnsweredBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
 /// What the person said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]

@@ -1,3 +1,4 @@
+use crate::flags::SavedFlags;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -8,7 +9,7 @@ use crate::gate::Verdict;
 use crate::history::{History, unpaired};
 use crate::id::{ArtifactId, CallId, RunId, SessionId, TraceId};
 use crate::message::{ArtifactRef, ToolCall};
-use crate::outcome::{FailReason, Outcome};
+use crate::outcome::{FailReason, Outcome, RunSummary};
 use crate::workspace::{Change, FileChange, ProcessEnd};
 
 /// A session that is written and folded at the same time.
@@ -38,7 +39,7 @@ impl Live {
 
     fn prompt(&mut self, text: String) {
         self.open.clear();
-        self.emit(EventKind::RunStarted { prompt: Message::user(text), how: None });
+        self.emit(EventKind::RunStarted { prompt: Message::user(text), queued: None, flags: SavedFlags::default() });
     }
 
     fn answer(&mut self, text: &str, calls: usize) {
@@ -51,7 +52,7 @@ impl Live {
             self.open.push(ToolCall { id, name: "look".into(), args, malformed: None });
         }
         message.parts.extend(self.open.iter().cloned().map(Part::Call));
-        self.emit(EventKind::Said { message });
+        self.emit(EventKind::said(message));
     }
 
     fn begin(&mut self) {
@@ -78,7 +79,7 @@ impl Live {
 
     fn end(&mut self) {
         self.open.clear();
-        self.emit(EventKind::RunFinished {
+        self.emit(EventKind::RunFinished(RunSummary {
             outcome: Outcome::failed(FailReason::Interrupted, "x"),
             files: vec![],
             totals: crate::budget::Spent::default(),
@@ -88,7 +89,7 @@ impl Live {
             limits: None,
             transaction: None,
             output: None,
-        });
+        }));
     }
 
     fn compact(&mut self, how: How, room: usize) -> bool {
@@ -386,11 +387,11 @@ fn act(live: &mut Live, next: Next, n: usize) {
         Next::Finish(len) => live.finish(format!("result {n} {}", "r".repeat(len))),
         Next::Nudge => {
             live.open.clear();
-            live.emit(EventKind::Said { message: Message::internal("go on") });
+            live.emit(EventKind::said(Message::internal("go on")));
         }
         Next::Steer => {
             live.open.clear();
-            live.emit(EventKind::Said { message: Message::user(format!("steering {n}")) });
+            live.emit(EventKind::said(Message::user(format!("steering {n}"))));
         }
         Next::End => live.end(),
         Next::Compact(how, room) => {
@@ -424,7 +425,7 @@ fn words_are_there(live: &Live) -> Result<(), TestCaseError> {
     for event in &live.log {
         let prompt = match &event.kind {
             EventKind::RunStarted { prompt, .. } => prompt,
-            EventKind::Said { message } if message.origin == Origin::Person => message,
+            EventKind::Said { message, .. } if message.origin == Origin::Person => message,
             _ => continue,
         };
         let (seq, text) = (event.order.seq().unwrap_or(0), prompt.text());

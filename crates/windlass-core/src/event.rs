@@ -1,27 +1,33 @@
 //! What happened, in the past tense: one versioned enum that feeds the log and every view of it.
 //! Facts are added here, never in a second enum; a change shows in the checked-in schema.
+//!
+//! On the wire an event is `{"v","seq"|"after","n","at","session","run","trace","kind","data"}`.
 
 mod line;
 
 pub use self::line::{Line, read_line};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use strum::{IntoStaticStr, VariantNames};
 
-use crate::ask::{Answer, Ask};
-use crate::budget::{Budget, Limit, Spent, Usage};
+use crate::ask::{Answer, AnsweredBy, Ask};
+use crate::budget::{Limit, Spent, Usage};
 use crate::clock::Timestamp;
 use crate::context::{Compaction, Instruction};
+use crate::flags::SavedFlags;
 use crate::gate::Verdict;
 use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::outcome::Outcome;
-use crate::validator::{Evidence, Report};
-use crate::workspace::{FileChange, Landed, ProcessEnd, Terms};
+use crate::outcome::{RunSummary, StopReason};
+use crate::terms::Terms;
+use crate::validator::Report;
+use crate::workspace::{FileChange, Landed, ProcessEnd};
 
-/// The version of the envelope and of every kind. A log with a higher one is refused untouched.
-pub const VERSION: u16 = 1;
+/// The version of the envelope and of every kind. A log with another one is refused untouched. New kinds and new optional
+/// fields do not change it.
+pub const VERSION: u16 = 2;
 
 /// One fact.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -41,8 +47,28 @@ pub struct Event {
     /// Ties it to traces of other systems.
     pub trace: TraceId,
     /// What.
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "write_kind")]
     pub kind: EventKind,
+}
+
+/// The name of [`EventKind::Unknown`] itself, which no log has.
+const UNKNOWN: &str = "unknown";
+
+/// An event of a kind that this version does not know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnknownEvent {
+    /// The name of the kind.
+    pub kind: String,
+    /// Everything it says.
+    pub data: serde_json::Value,
+}
+
+/// Writes an unknown kind as it was read.
+fn write_kind<S: Serializer>(kind: &EventKind, serializer: S) -> Result<S::Ok, S::Error> {
+    match kind {
+        EventKind::Unknown(event) => event.serialize(serializer),
+        known => known.serialize(serializer),
+    }
 }
 
 /// A fact's place. Durable ones are numbered without gaps; live ones hang on the durable one before them.
@@ -75,9 +101,9 @@ impl Order {
 }
 
 /// What happened. Durable unless marked live.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(remote = "Self", rename_all = "snake_case")]
-#[schemars(tag = "kind")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr, VariantNames)]
+#[serde(tag = "kind", content = "data", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum EventKind {
     /// The first line of every log.
     SessionOpened {
@@ -103,9 +129,12 @@ pub enum EventKind {
     RunStarted {
         /// What is asked.
         prompt: Message,
-        /// How it was asked for, in the words of whoever did: what goes on with it later needs them.
+        /// The `queued` event that the prompt came from.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        how: Option<serde_json::Value>,
+        queued: Option<u64>,
+        /// The flags it was started with. A run that is resumed is resumed with them.
+        #[serde(default, skip_serializing_if = "SavedFlags::is_empty")]
+        flags: SavedFlags,
     },
     /// What the run's isolation really is; stated before it starts.
     TransactionOpened {
@@ -128,6 +157,9 @@ pub enum EventKind {
     Said {
         /// The message.
         message: Message,
+        /// The `queued` event that it came from: a prompt that steers the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queued: Option<u64>,
     },
     /// Live: more text, reasoning or arguments.
     Delta {
@@ -206,8 +238,8 @@ pub enum EventKind {
         ask: AskId,
         /// How.
         answer: Answer,
-        /// By whom: `person`, `yes_flag`, `policy`, `engine`.
-        by: String,
+        /// By whom.
+        by: AnsweredBy,
     },
     /// A call was not run.
     Denied {
@@ -272,8 +304,8 @@ pub enum EventKind {
     IterationFinished {
         /// From 1.
         iteration: u32,
-        /// Why, in a word.
-        stop: String,
+        /// Why.
+        stop: StopReason,
     },
     /// A patch was proposed.
     PatchProposed {
@@ -378,33 +410,13 @@ pub enum EventKind {
         text: String,
     },
     /// The run ended: exactly one for each run.
-    RunFinished {
-        /// How.
-        outcome: Outcome,
-        /// What it changed, without diffs.
-        files: Vec<FileChange>,
-        /// What it spent.
-        totals: Spent,
-        /// How long it took without waiting for a person, in milliseconds.
-        ms: u64,
-        /// What a landing rests on.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        evidence: Vec<Evidence>,
-        /// Tests, scripts and configs of validators that the run changed.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        judge_changed: Vec<String>,
-        /// What it was allowed to spend.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        limits: Option<Budget>,
-        /// The copy that was kept.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        transaction: Option<String>,
-        /// The answer, where one of a schema was asked for.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<serde_json::Value>,
-    },
+    RunFinished(RunSummary),
     /// The session was closed.
     SessionClosed {},
+    /// An event of a later version. It is kept and shown; nothing else is made of it.
+    #[serde(skip)]
+    #[schemars(skip)]
+    Unknown(UnknownEvent),
 }
 
 /// What a delta is a piece of.
@@ -420,11 +432,62 @@ pub enum DeltaOf {
 }
 
 impl EventKind {
+    /// A message that was not queued.
+    #[must_use]
+    pub fn said(message: Message) -> Self {
+        Self::Said { message, queued: None }
+    }
+
+    /// Changes that were taken back.
+    #[must_use]
+    pub fn undone(of: u64, also: Vec<u64>, swaps: Vec<Swap>) -> Self {
+        Self::Undone { of, also, files: paths(&swaps), swaps }
+    }
+
+    /// Changes that were taken back and made again.
+    #[must_use]
+    pub fn redone(of: u64, swaps: Vec<Swap>) -> Self {
+        Self::Redone { of, files: paths(&swaps), swaps }
+    }
+
+    /// The name of the kind, as in the log.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Unknown(event) => &event.kind,
+            known => known.into(),
+        }
+    }
+
+    /// Whether this version knows a kind of this name.
+    #[must_use]
+    pub fn is_known(name: &str) -> bool {
+        Self::VARIANTS.contains(&name) && name != UNKNOWN
+    }
+
+    /// Whether it may happen outside of any run: to the user's tree, to a kept copy, or to who does the work.
+    #[must_use]
+    pub fn happens_between_runs(&self) -> bool {
+        matches!(
+            self,
+            Self::Undone { .. }
+                | Self::Redone { .. }
+                | Self::Discarded { .. }
+                | Self::Landed { .. }
+                | Self::FailedOver { .. }
+                | Self::Warned { .. }
+        )
+    }
+
     /// Live facts are shown and forgotten.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self, Self::Delta { .. } | Self::CallProgress { .. })
     }
+}
+
+fn paths(swaps: &[Swap]) -> Vec<String> {
+    swaps.iter().map(|swap| swap.path.clone()).collect()
 }
 
 /// The schema of [`Event`], as it is checked in.

@@ -31,9 +31,29 @@ fn the_schema_is_the_checked_in_one() {
 }
 
 #[test]
-fn an_event_without_a_known_kind_is_an_error() {
-    let line = json!({"v":1,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"invented"});
+fn an_unknown_kind_is_kept_and_written_as_it_was() {
+    let rest = r#""at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t""#;
+    for data in [r#"{"b":[1,{"a":2}],"a":null}"#, "{}", "7"] {
+        for kind in ["invented", "unknown"] {
+            let line = format!(r#"{{"v":2,"seq":1,{rest},"kind":"{kind}","data":{data}}}"#);
+            let event: Event = serde_json::from_str(&line).unwrap_or_else(|err| panic!("{err}: {line}"));
+            assert_eq!(event.kind.name(), kind);
+            assert_eq!(serde_json::to_string(&event).ok(), Some(line));
+        }
+    }
+    // Of a kind that is known, everything has to be in order.
+    let line =
+        json!({"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{}});
     assert!(serde_json::from_value::<Event>(line).is_err());
+}
+
+#[test]
+fn a_kind_has_the_name_that_stands_in_the_log() {
+    for line in LINES.lines() {
+        let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+        assert!(line.contains(&format!("\"kind\":\"{}\"", event.kind.name())), "{line}");
+        assert!(EventKind::is_known(event.kind.name()));
+    }
 }
 
 #[test]
@@ -51,7 +71,7 @@ fn fields_may_come_in_any_order() {
 fn what_nobody_wants_is_passed_and_still_checked() {
     for line in LINES.lines() {
         let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
-        assert_eq!(read_line(line, |_| false).ok(), Some(Line::Passed(event.order)));
+        assert_eq!(read_line(line, |_| false).ok(), Some(Line::Skipped(event.order)));
         // Whatever is cut off, it is not a whole line any more.
         for cut in (0..line.len()).filter(|cut| line.is_char_boundary(*cut)) {
             assert!(read_line(&line[..cut], |_| false).is_err(), "{}", &line[..cut]);
@@ -65,8 +85,8 @@ fn what_nobody_wants_is_passed_and_still_checked() {
 fn check_line(line: &str, expect: &str) {
     let said = |wanted: bool| match read_line(line, |_| wanted) {
         Ok(Line::Event(_)) => "an event".to_owned(),
-        Ok(Line::Passed(order)) => format!("passed {:?}", order.seq()),
-        Ok(Line::Newer(v)) => format!("newer {v}"),
+        Ok(Line::Skipped(order)) => format!("passed {:?}", order.seq()),
+        Ok(Line::OtherVersion(v)) => format!("version {v}"),
         Err(err) => err.to_string(),
     };
     let (wanted, passed) = (said(true), said(false));
@@ -76,17 +96,19 @@ fn check_line(line: &str, expect: &str) {
 
 #[test]
 fn a_line_says_what_is_wrong_with_it() {
-    let rest = r#""at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","text":"x""#;
-    check_line(&format!(r#"{{"v":1,"seq":7,{rest}}}"#), "an event");
-    check_line(&format!(r#"{{"v":1,"seq":7,"run":null,"new_field":[1,{{}}],{rest}}}"#), "passed Some(7)");
-    check_line(&format!(r#"{{"v":2,"seq":7,{rest}}}"#), "newer 2");
-    check_line(&format!(r#"{{"v":99999,"seq":7,{rest}}}"#), "newer 99999");
-    check_line(r#"{"v":9,"all":"new"}"#, "newer 9");
-    check_line(&format!(r#"{{{rest},"seq":7,"v":2}}"#), "newer 2");
-    check_line(&format!(r#"{{"v":1,"v":1,"seq":7,{rest}}}"#), "duplicate field `v`");
+    let rest = r#""at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{"text":"x"}"#;
+    check_line(&format!(r#"{{"v":2,"seq":7,{rest}}}"#), "an event");
+    check_line(&format!(r#"{{"v":2,"seq":7,"run":null,"new_field":[1,{{}}],{rest}}}"#), "passed Some(7)");
+    check_line(&format!(r#"{{"v":3,"seq":7,{rest}}}"#), "version 3");
+    check_line(&format!(r#"{{"v":99999,"seq":7,{rest}}}"#), "version 99999");
+    check_line(r#"{"v":9,"all":"new"}"#, "version 9");
+    check_line(r#"{"v":1,"seq":7,"kind":"noted","text":"x"}"#, "version 1");
+    check_line(&format!(r#"{{{rest},"seq":7,"v":3}}"#), "version 3");
+    check_line(&format!(r#"{{"v":2,"v":2,"seq":7,{rest}}}"#), "duplicate field `v`");
     check_line(&format!(r#"{{"seq":7,{rest}}}"#), "missing field `v`");
-    check_line(&format!(r#"{{"v":1,{rest}}}"#), "missing field `seq`");
-    check_line(r#"{"v":1,"seq":7}"#, "missing field `kind`");
+    check_line(&format!(r#"{{"v":2,{rest}}}"#), "missing field `seq`");
+    check_line(r#"{"v":2,"seq":7}"#, "missing field `kind`");
+    check_line(r#"{"v":2,"seq":7,"kind":"noted"}"#, "missing field `data`");
     check_line("[]", "expected an event");
 }
 

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shell::{Script, Simple};
+use crate::terms::Isolation;
 use crate::tool::{Effect, Touch};
 
 pub use landing::{Bar, bar_at_landing, executes_later, may_write};
@@ -129,8 +130,8 @@ pub struct Proposal<'a> {
 /// Where a call happens; the policy judges by what is really in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// On a private copy.
-    pub isolated: bool,
+    /// On a private copy or not.
+    pub isolation: Isolation,
     /// In a kernel sandbox.
     pub sandboxed: bool,
 }

@@ -65,7 +65,7 @@ fn nothing_loosens_the_floor() {
 
 #[test]
 fn a_transaction_frees_what_can_be_thrown_away() {
-    let place = Place { isolated: true, sandboxed: true };
+    let place = Place { isolation: Isolation::Isolated, sandboxed: true };
     check_in(&loosest(), place, "write .github/workflows/ci.yml", "allow: managed rule *");
     check_in(&loosest(), place, "write .git/hooks/x", "deny: floor: git internals");
 }
@@ -161,7 +161,7 @@ fn always_offers_exactly_the_file_that_was_asked_about() {
 #[test]
 fn a_command_that_was_not_taken_apart_is_for_a_person() {
     let touches = [Touch::Execute { command: "ls".into(), script: None }];
-    for place in [Place::default(), Place { isolated: true, sandboxed: true }] {
+    for place in [Place::default(), Place { isolation: Isolation::Isolated, sandboxed: true }] {
         let got = loosest().judge(&Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place });
         assert_eq!((got.verdict, got.rule.as_str()), (Verdict::Person, "floor: a command that cannot be read"));
     }

@@ -134,24 +134,24 @@ impl History {
                 self.workspace.clone_from(workspace);
             }
             EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
-            EventKind::RunStarted { prompt, how } => {
+            EventKind::RunStarted { prompt, flags, .. } => {
                 self.close_open("the run ended before it had a result");
                 self.asks.clear();
-                self.run = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), how.clone()));
+                self.run = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
                 self.runs += 1;
                 self.run_spent = Spent::default();
                 self.push(seq, prompt.clone());
             }
             // A foreign agent may go on before it has all results: what it says waits, so that each call is followed by
             // its own.
-            EventKind::Said { message } if message.role == Role::Assistant && self.may_wait() => {
+            EventKind::Said { message, .. } if message.role == Role::Assistant && self.may_wait() => {
                 self.open.extend(message.calls().map(|call| OpenCall::new(seq, call)));
                 self.later.push_back((seq, message.clone()));
             }
             EventKind::IterationStarted { foreign_session: Some(session), .. } => {
                 self.foreign_session = Some(session.clone());
             }
-            EventKind::Said { message } => {
+            EventKind::Said { message, .. } => {
                 self.close_open("the session went on before it had a result");
                 self.open = message.calls().map(|call| OpenCall::new(seq, call)).collect();
                 self.say(seq, message.clone());
@@ -177,10 +177,10 @@ impl History {
             EventKind::Spent { total, .. } if self.run.is_some() => self.run_spent = *total,
             // Between runs each call has books of its own.
             EventKind::Spent { total, .. } => self.total.add(total),
-            EventKind::RunFinished { totals, outcome, .. } => {
-                self.last_outcome = Some(outcome.clone());
+            EventKind::RunFinished(summary) => {
+                self.last_outcome = Some(summary.outcome.clone());
                 self.close_open("the run ended before it had a result");
-                self.total.add(totals);
+                self.total.add(&summary.totals);
                 self.run_spent = Spent::default();
                 self.run = None;
                 self.asks.clear();

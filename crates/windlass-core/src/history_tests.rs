@@ -1,3 +1,4 @@
+use crate::flags::SavedFlags;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::event::{Order, VERSION};
 use crate::id::{CallId, RunId, SessionId, TraceId};
 use crate::message::{Origin, Role};
-use crate::outcome::{FailReason, Outcome};
+use crate::outcome::{FailReason, Outcome, RunSummary};
 
 fn event(seq: u64, kind: EventKind) -> Event {
     let session: SessionId = "s".parse().unwrap_or_else(|err| panic!("{err}"));
@@ -36,7 +37,7 @@ fn call(id: u8) -> ToolCall {
 
 fn said(ids: &[u8]) -> EventKind {
     let parts = ids.iter().map(|id| Part::Call(call(*id))).collect();
-    EventKind::Said { message: Message { role: Role::Assistant, origin: Origin::Model, parts } }
+    EventKind::said(Message { role: Role::Assistant, origin: Origin::Model, parts })
 }
 
 fn finished(id: u8) -> EventKind {
@@ -51,11 +52,11 @@ fn finished(id: u8) -> EventKind {
 }
 
 fn started() -> EventKind {
-    EventKind::RunStarted { prompt: Message::user("go"), how: None }
+    EventKind::RunStarted { prompt: Message::user("go"), queued: None, flags: SavedFlags::default() }
 }
 
 fn ended() -> EventKind {
-    EventKind::RunFinished {
+    EventKind::RunFinished(RunSummary {
         outcome: Outcome::failed(FailReason::Interrupted, "x"),
         files: vec![],
         totals: Spent { steps: 2, ..Spent::default() },
@@ -65,7 +66,7 @@ fn ended() -> EventKind {
         limits: None,
         transaction: None,
         output: None,
-    }
+    })
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn results_are_one_message_in_call_order_however_they_finish() {
 
 #[test]
 fn what_is_said_while_calls_are_open_waits_for_their_results() {
-    let words = || EventKind::Said { message: Message::assistant("meanwhile") };
+    let words = || EventKind::said(Message::assistant("meanwhile"));
     let shape = |history: &History| -> Vec<String> {
         let part = |part: &Part| match part {
             Part::Text { text } => text.clone(),
@@ -131,7 +132,7 @@ fn appending_copies_nothing_while_nobody_holds_the_list() {
     let mut history = fold(vec![started()]);
     let before = Arc::as_ptr(&history.entries());
     history.apply(&event(2, said(&[])));
-    history.apply(&event(3, EventKind::Said { message: Message::assistant("x") }));
+    history.apply(&event(3, EventKind::said(Message::assistant("x"))));
     assert_eq!(before, Arc::as_ptr(&history.entries()));
 }
 
@@ -141,7 +142,7 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
         Just(ended()),
         proptest::collection::btree_set(0_u8..6, 0..4).prop_map(|ids| said(&ids.into_iter().collect::<Vec<_>>())),
         (0_u8..6).prop_map(finished),
-        Just(EventKind::Said { message: Message::internal("nudge") }),
+        Just(EventKind::said(Message::internal("nudge"))),
     ]
 }
 

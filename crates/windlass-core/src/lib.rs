@@ -7,7 +7,7 @@
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
 //! [`deeds`] is what can be taken back, [`stats`] what it all came to.
-//! [`store`], [`workspace`], [`transaction`] and [`clock`] are the machine as the engine sees it; [`enclosure`] is the
+//! [`store`], [`workspace`], [`transaction`], [`terms`] and [`clock`] are the machine as the engine sees it; [`enclosure`] is the
 //! place of an agent that is not ours.
 //!
 //! Nothing in this crate reads a file, a clock or the environment, or starts anything.
@@ -19,6 +19,7 @@ pub mod context;
 pub mod deeds;
 pub mod enclosure;
 pub mod event;
+pub mod flags;
 pub mod gate;
 pub mod history;
 pub mod id;
@@ -32,7 +33,7 @@ pub mod runtime;
 pub mod shell;
 pub mod stats;
 pub mod store;
-mod tagged;
+pub mod terms;
 pub mod tool;
 pub mod transaction;
 pub mod turn;

@@ -2,11 +2,10 @@
 //! Plain data; how a vendor writes it on the wire is the provider's business.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::id::{ArtifactId, CallId};
-use crate::tagged::{self, Tagged};
 
 /// Who speaks. The system prompt is not a message: it belongs to the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,8 +46,7 @@ pub struct Message {
 
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(remote = "Self", rename_all = "snake_case")]
-#[schemars(tag = "type", rename = "Part")]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum Part {
     /// Words.
     Text {
@@ -74,28 +72,6 @@ pub enum Part {
     Call(ToolCall),
     /// What the tool answered.
     Result(ToolResult),
-}
-
-impl Tagged for Part {
-    const TAG: &'static str = "type";
-    fn read_variant<'de, D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        Self::deserialize(de)
-    }
-    fn write_variant<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
-        Self::serialize(self, ser)
-    }
-}
-
-impl Serialize for Part {
-    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
-        tagged::write(self, ser)
-    }
-}
-
-impl<'de> Deserialize<'de> for Part {
-    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
-        tagged::read(de)
-    }
 }
 
 /// One tool call as the model asked for it.

@@ -1,14 +1,13 @@
 //! What the log says of a run that has not ended, and of prompts that wait: what somebody who goes on later has to know.
 //! Folds of the log like everything else; nothing here is saved elsewhere.
 
-use serde_json::Value;
-
 use crate::ask::Ask;
 use crate::event::{Event, EventKind};
+use crate::flags::SavedFlags;
 use crate::id::RunId;
-use crate::message::{Message, Origin, Part};
-use crate::outcome::Outcome;
-use crate::workspace::REDACTED;
+use crate::message::Message;
+use crate::outcome::{Outcome, RunSummary};
+use crate::terms::Isolation;
 
 /// A run that has not ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,14 +16,14 @@ pub struct OpenRun {
     pub id: RunId,
     /// What was asked.
     pub prompt: Message,
-    /// How it was asked for.
-    pub how: Option<Value>,
+    /// The flags it was started with.
+    pub flags: SavedFlags,
     /// The try it is in, from 1; none before the first.
     pub iteration: u32,
     /// The runtime is done with that try; what follows is judging and landing.
     pub tried: bool,
-    /// It works on a copy.
-    pub isolated: bool,
+    /// In place until the log says otherwise.
+    pub isolation: Isolation,
     /// The name of the copy.
     pub copy: Option<String>,
 }
@@ -32,15 +31,15 @@ pub struct OpenRun {
 impl OpenRun {
     /// A run that just began.
     #[must_use]
-    pub fn new(id: RunId, prompt: Message, how: Option<Value>) -> Self {
-        Self { id, prompt, how, iteration: 0, tried: false, isolated: false, copy: None }
+    pub fn new(id: RunId, prompt: Message, flags: SavedFlags) -> Self {
+        Self { id, prompt, flags, iteration: 0, tried: false, isolation: Isolation::InPlace, copy: None }
     }
 
     /// Takes one more event of the run in.
     pub fn apply(&mut self, kind: &EventKind) {
         match kind {
             EventKind::TransactionOpened { terms, name } => {
-                self.isolated = terms.strategy != "in_place";
+                self.isolation = terms.isolation;
                 self.copy.clone_from(name);
             }
             EventKind::Kept { name } => self.copy = Some(name.clone()),
@@ -71,23 +70,19 @@ pub struct Waiting {
 pub struct Queue(Vec<Waiting>);
 
 impl Queue {
-    /// Takes one more event in. Who is told to end everything does not want what waits either.
+    /// Takes one more event in. Cancelling also clears the queue.
     pub fn apply(&mut self, seq: u64, kind: &EventKind) {
         match kind {
             EventKind::Queued { prompt, steer } => {
                 self.0.push(Waiting { seq, prompt: prompt.clone(), steer: *steer });
             }
-            EventKind::RunStarted { prompt, .. } => self.take(prompt, |_| true),
-            EventKind::Said { message } if message.origin == Origin::Person => self.take(message, |one| one.steer),
-            EventKind::RunFinished { outcome: Outcome::Cancelled, .. } | EventKind::Forked { .. } => self.0.clear(),
+            EventKind::RunStarted { queued: Some(taken), .. } | EventKind::Said { queued: Some(taken), .. } => {
+                self.0.retain(|waiting| waiting.seq != *taken);
+            }
+            EventKind::RunFinished(RunSummary { outcome: Outcome::Cancelled, .. }) | EventKind::Forked { .. } => {
+                self.0.clear();
+            }
             _ => {}
-        }
-    }
-
-    /// What was said does not wait any more: the first that says the same.
-    fn take(&mut self, said: &Message, fits: impl Fn(&Waiting) -> bool) {
-        if let Some(at) = self.0.iter().position(|waiting| fits(waiting) && says_the_same(&waiting.prompt, said)) {
-            self.0.remove(at);
         }
     }
 
@@ -99,39 +94,15 @@ impl Queue {
 
     /// All that is meant for the run that is going.
     #[must_use]
-    pub fn steering(&self) -> Vec<Message> {
-        self.0.iter().filter(|waiting| waiting.steer).map(|waiting| waiting.prompt.clone()).collect()
+    pub fn steering(&self) -> Vec<Waiting> {
+        self.0.iter().filter(|waiting| waiting.steer).cloned().collect()
     }
 
     /// The first of all: what the next run is to do. What was meant for a run that is over comes with the rest.
     #[must_use]
-    pub fn first(&self) -> Option<&Message> {
-        self.0.first().map(|waiting| &waiting.prompt)
+    pub fn first(&self) -> Option<&Waiting> {
+        self.0.first()
     }
-}
-
-/// Whether what was said is what waited. What was no secret when it was queued may be one when it is said: then words
-/// stand in its place.
-fn says_the_same(waited: &Message, said: &Message) -> bool {
-    let same = |(waited, said): (&Part, &Part)| match (waited, said) {
-        (Part::Text { text: waited }, Part::Text { text: said }) => is_under(waited, said),
-        (waited, said) => waited == said,
-    };
-    (waited.role, waited.origin, waited.parts.len()) == (said.role, said.origin, said.parts.len())
-        && waited.parts.iter().zip(&said.parts).all(same)
-}
-
-/// Whether a text is another in which secrets were hidden.
-fn is_under(text: &str, hidden: &str) -> bool {
-    let mut pieces = hidden.split(REDACTED);
-    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else { return false };
-    let pieces: Vec<&str> = pieces.map(|piece| piece.split_once(']').map_or("", |(_, after)| after)).collect();
-    let Some((last, between)) = pieces.split_last() else { return rest.is_empty() };
-    for piece in between {
-        let Some(at) = rest.find(piece) else { return false };
-        rest = &rest[at + piece.len()..];
-    }
-    rest.ends_with(last)
 }
 
 /// What a list and whoever goes on has to know of a session, without its messages: a fold that takes little memory.
@@ -139,8 +110,8 @@ fn is_under(text: &str, hidden: &str) -> bool {
 pub struct Glance {
     /// Where it works.
     pub workspace: String,
-    /// How its last run was asked for.
-    pub how: Option<Value>,
+    /// The flags of its last run.
+    pub flags: SavedFlags,
     /// The run that has not ended.
     pub open: Option<OpenRun>,
     /// What waits for a person.
@@ -183,12 +154,12 @@ impl Glance {
         }
         match &event.kind {
             EventKind::SessionOpened { workspace, .. } => self.workspace.clone_from(workspace),
-            EventKind::RunStarted { prompt, how } => {
-                self.how.clone_from(how);
+            EventKind::RunStarted { prompt, flags, .. } => {
+                self.flags.clone_from(flags);
                 self.asks.clear();
-                self.open = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), how.clone()));
+                self.open = event.run.clone().map(|id| OpenRun::new(id, prompt.clone(), flags.clone()));
             }
-            EventKind::RunFinished { .. } => {
+            EventKind::RunFinished(_) => {
                 self.open = None;
                 self.asks.clear();
             }
@@ -203,24 +174,21 @@ impl Glance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Spent;
 
     fn queued(text: &str, steer: bool) -> EventKind {
         EventKind::Queued { prompt: Message::user(text), steer }
     }
 
+    fn started(text: &str, queued: Option<u64>) -> EventKind {
+        EventKind::RunStarted { prompt: Message::user(text), queued, flags: SavedFlags::default() }
+    }
+
+    fn said(message: Message, queued: Option<u64>) -> EventKind {
+        EventKind::Said { message, queued }
+    }
+
     fn finished(outcome: Outcome) -> EventKind {
-        EventKind::RunFinished {
-            outcome,
-            files: vec![],
-            totals: Spent::default(),
-            ms: 0,
-            evidence: vec![],
-            judge_changed: vec![],
-            limits: None,
-            transaction: None,
-            output: None,
-        }
+        EventKind::RunFinished(RunSummary::new(outcome))
     }
 
     #[track_caller]
@@ -234,37 +202,18 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_known_although_secrets_in_it_are_hidden_by_now() {
-        let mark = format!("{REDACTED}: secret]");
-        for (waited, said, same) in [
-            ("a swordfish b", format!("a {mark} b"), true),
-            ("swordfish", mark.clone(), true),
-            ("a x b y c", format!("a {mark} b {mark} c"), true),
-            ("a x b y c", format!("a {mark} c"), true),
-            ("a x b", format!("a {mark} c"), false),
-            ("b x b", format!("a {mark} b"), false),
-            ("a swordfish b", "a swordfish b".to_owned(), true),
-            ("a swordfish b", "a swordfish".to_owned(), false),
-            ("a", format!("a{mark}"), true),
-            ("", REDACTED.to_owned(), true),
-        ] {
-            assert_eq!(is_under(waited, &said), same, "{waited:?} {said:?}");
-        }
+    fn a_prompt_leaves_the_queue_by_its_number_and_not_by_its_words() {
+        check(&[queued("a", false), queued("a", false), started("a", Some(2))], &["a"]);
+        check(&[queued("a", false), started("a", None)], &["a"]);
+        check(&[queued("a swordfish", false), started("a [redacted]", Some(1))], &[]);
+        check(&[queued("left", true), said(Message::assistant("left"), None), queued("b", false)], &["left", "b"]);
+        check(&[queued("b", false), queued("left", true), said(Message::user("left"), Some(2))], &["b"]);
+        check(&[queued("a", false), said(Message::user("a"), None)], &["a"]);
     }
 
     #[test]
-    fn what_waits_goes_in_order_and_a_cancel_empties_it() {
-        let start = |text: &str| EventKind::RunStarted { prompt: Message::user(text), how: None };
-        let steered = EventKind::Said { message: Message::user("left") };
-        let model = EventKind::Said { message: Message::assistant("left") };
-        check(&[queued("a", false), queued("b", false), start("a")], &["b"]);
-        check(&[queued("a", false), start("a"), queued("a", false)], &["a"]);
-        check(&[queued("left", true), model, queued("b", false)], &["left", "b"]);
-        check(&[queued("b", false), queued("left", true), steered], &["b"]);
+    fn a_cancel_clears_the_queue() {
         check(&[queued("a", false), finished(Outcome::Completed)], &["a"]);
-        let said = |text: &str| EventKind::Said { message: Message::user(text) };
-        check(&[queued("a", false), queued("a", true), said("a")], &["a"]);
-        check(&[queued("a", false), said("a")], &["a"]);
         check(&[queued("a", false), queued("b", true), finished(Outcome::Cancelled)], &[]);
     }
 }

@@ -4,7 +4,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::Limit;
+use crate::budget::{Budget, Limit, Spent};
+use crate::provider::{ProviderError, ProviderErrorKind};
+use crate::validator::Evidence;
+use crate::workspace::FileChange;
 
 /// What a session is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +45,9 @@ pub enum Outcome {
         reason: FailReason,
         /// What happened and what to do next.
         detail: String,
+        /// The kind of the provider's error, where that is the reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider_error: Option<ProviderErrorKind>,
     },
     /// The model, its vendor or a policy declined.
     Refused {
@@ -61,6 +67,98 @@ pub enum Outcome {
     MaxSteps,
     /// A person or the host ended it.
     Cancelled,
+}
+
+/// The end of a run: what the terminal event, the result of a run and the JSON output say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSummary {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it changed, without diffs.
+    pub files: Vec<FileChange>,
+    /// What it spent.
+    pub totals: Spent,
+    /// How long it took without waiting for a person, in milliseconds.
+    pub ms: u64,
+    /// What a landing rests on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Evidence>,
+    /// Tests, scripts and configs of validators that the run changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judge_changed: Vec<String>,
+    /// What it was allowed to spend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Budget>,
+    /// The name of the copy that was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<String>,
+    /// The answer, where one that fits a schema was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<serde_json::Value>,
+}
+
+impl RunSummary {
+    /// A run that ended and neither changed nor spent anything.
+    #[must_use]
+    pub fn new(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            files: Vec::new(),
+            totals: Spent::default(),
+            ms: 0,
+            evidence: Vec::new(),
+            judge_changed: Vec::new(),
+            limits: None,
+            transaction: None,
+            output: None,
+        }
+    }
+}
+
+/// Why an iteration ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The agent says it is done.
+    Done,
+    /// The model, its vendor or a policy declined.
+    Refused,
+    /// The next call would have crossed a limit.
+    OverBudget,
+    /// The model could not be reached or answered nonsense.
+    Provider,
+    /// A person or the host ended it.
+    Cancelled,
+    /// It waits for a person.
+    Paused,
+    /// The process ended in the middle.
+    Interrupted,
+    /// It failed. Also what a value of a later version reads as.
+    #[serde(other)]
+    Failed,
+}
+
+impl StopReason {
+    /// The word of it, as in the log.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::OverBudget => "over_budget",
+            Self::Provider => "provider",
+            Self::Cancelled => "cancelled",
+            Self::Paused => "paused",
+            Self::Interrupted => "interrupted",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl std::fmt::Display for StopReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
 }
 
 /// Why a run failed.
@@ -109,7 +207,25 @@ impl Outcome {
     /// A failure.
     #[must_use]
     pub fn failed(reason: FailReason, detail: impl Into<String>) -> Self {
-        Self::Failed { reason, detail: detail.into() }
+        Self::Failed { reason, detail: detail.into(), provider_error: None }
+    }
+
+    /// A failure of the provider.
+    #[must_use]
+    pub fn provider_failed(err: &ProviderError) -> Self {
+        let detail = format!("{}: {err}", err.kind.word());
+        Self::Failed { reason: FailReason::Provider, detail, provider_error: Some(err.kind.clone()) }
+    }
+
+    /// The limit that was reached or overrun.
+    #[must_use]
+    pub fn exceeded(&self) -> Option<Limit> {
+        match self {
+            Self::BudgetExceeded { limit } | Self::CompletedWithLimitExceeded { limit } => Some(*limit),
+            Self::TimedOut => Some(Limit::Time),
+            Self::MaxSteps => Some(Limit::Steps),
+            _ => None,
+        }
     }
 
     /// The word of the outcome, as in the spec.

@@ -178,13 +178,15 @@ impl fmt::Display for ProviderError {
 }
 
 /// Kinds of provider errors (spec 4.4).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "is", rename_all = "snake_case")]
 pub enum ProviderErrorKind {
     /// The key is missing, wrong or not allowed to do this.
     Authentication,
     /// Too many requests, or the quota is used up.
     RateLimited {
         /// When the upstream said to come back.
+        #[serde(skip)]
         retry_after: Option<Duration>,
     },
     /// The request does not fit the model's window.
@@ -194,6 +196,7 @@ pub enum ProviderErrorKind {
     /// The upstream is down or overloaded.
     Unavailable {
         /// When the upstream said to come back.
+        #[serde(skip)]
         retry_after: Option<Duration>,
     },
     /// The upstream did not accept the request.
@@ -205,6 +208,7 @@ pub enum ProviderErrorKind {
     /// Connection, TLS or name resolution failed, or the stream was cut.
     Network {
         /// It may work when it is tried again; a certificate that is not trusted will not be.
+        #[serde(skip)]
         transient: bool,
     },
 }

@@ -24,8 +24,9 @@ use crate::message::{Message, ToolCall};
 use crate::outcome::{FailReason, RefusalCategory};
 use crate::provider::ProviderError;
 use crate::store::StoreError;
+use crate::terms::Terms;
 use crate::tool::{ToolSet, Toolbox};
-use crate::workspace::{Files, Processes, Terms};
+use crate::workspace::{Files, Processes};
 use crate::{BoxFuture, CancellationToken};
 
 /// Owns an agent loop.

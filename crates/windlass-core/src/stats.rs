@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
+use crate::ask::AnsweredBy;
 use crate::budget::{Spent, Usage};
 use crate::clock::Timestamp;
 use crate::event::{Event, EventKind};
 use crate::id::{AskId, CallId, RunId, SessionId};
 use crate::message::{ErrorCategory, Role, ToolResult};
+use crate::outcome::RunSummary;
 use crate::validator::Judgement;
 use crate::workspace::{FileChange, ProcessEnd};
 
@@ -261,7 +263,7 @@ impl Stats {
     fn in_run(&mut self, event: &Event) {
         match &event.kind {
             EventKind::IterationStarted { .. } => self.both(|sum| sum.spent.iterations += 1),
-            EventKind::Said { message } if message.role == Role::Assistant => {
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 self.open.said_ms = Some(self.thought(event.at));
             }
             EventKind::Spent { model, call, cost_micros, estimated, .. } => {
@@ -287,7 +289,7 @@ impl Stats {
             }
             EventKind::Answered { ask, by, .. } => {
                 let Some(asked) = self.open.asks.remove(ask) else { return };
-                let (ms, by_person) = (between(asked, event.at), u64::from(by == "person"));
+                let (ms, by_person) = (between(asked, event.at), u64::from(*by == AnsweredBy::Person));
                 self.both(|sum| {
                     sum.asks.open = sum.asks.open.saturating_sub(1);
                     sum.asks.add(&Asks { by_person, ms, ..Asks::default() });
@@ -300,7 +302,7 @@ impl Stats {
                 self.validators.entry(validator.clone()).or_default().add(&checks);
                 self.both(|sum| sum.checks.add(&checks));
             }
-            EventKind::RunFinished { outcome, files, ms, .. } => {
+            EventKind::RunFinished(RunSummary { outcome, files, ms, .. }) => {
                 self.end_files(Some(files));
                 self.close_asks();
                 self.both(|sum| sum.ms = sum.ms.saturating_add(*ms));

@@ -8,8 +8,10 @@ use super::*;
 fn log(lines: &[(f64, Value)]) -> Vec<Event> {
     let line = |(at, (seconds, kind)): (usize, &(f64, Value))| {
         let at_ms = Timestamp::from_millis((seconds * 1_000.0) as i64);
-        let mut line = json!({ "v": 1, "seq": at + 1, "at": at_ms, "session": "s", "run": "r1", "trace": "t" });
-        line.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        let mut data = kind.as_object().unwrap().clone();
+        let kind = data.remove("kind").unwrap();
+        let line = json!({ "v": 2, "seq": at + 1, "at": at_ms, "session": "s", "run": "r1", "trace": "t", "kind": kind,
+                           "data": data });
         serde_json::from_value(line).unwrap()
     };
     lines.iter().enumerate().map(line).collect()

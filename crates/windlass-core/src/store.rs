@@ -132,8 +132,8 @@ pub enum StoreErrorKind {
     Locked,
     /// It does not parse.
     Damaged,
-    /// It was written by a newer version.
-    Newer,
+    /// It was written by a version with another format.
+    OtherVersion,
     /// No space is left.
     Full,
     /// Anything else from the system.

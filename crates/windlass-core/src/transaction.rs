@@ -9,18 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::BoxFuture;
 use crate::id::{CallId, RunId, SessionId};
 use crate::image::Swap;
+use crate::terms::{Isolation, Terms};
 use crate::validator::Before;
 use crate::workspace::{FileChange, Files, Processes};
-
-/// How a run sees the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Isolation {
-    /// On the user's own tree.
-    InPlace,
-    /// On a private copy that lands when the checks pass.
-    Isolated,
-}
 
 /// A run's wish for a workspace.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +20,8 @@ pub struct Opening<'a> {
     pub session: &'a SessionId,
     /// For which run.
     pub run: &'a RunId,
-    /// How.
-    pub how: Isolation,
+    /// On the user's own tree or on a copy.
+    pub isolation: Isolation,
     /// Go on with the copy that was kept under this name.
     pub kept: Option<&'a str>,
 }
@@ -131,68 +122,6 @@ pub enum LandTo {
     Commit(String),
     /// Into a patch file, and nowhere else.
     Patch(std::path::PathBuf),
-}
-
-/// What a run's isolation really is. Stated before it starts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Terms {
-    /// `in_place`, `overlay`, `reflink` or `copy`.
-    pub strategy: String,
-    /// `none`, or what commands may do and the kernel means that hold them to it.
-    pub isolation: String,
-    /// `wire`, `reported` or `none`.
-    pub metering: String,
-    /// `per_call` or `sandbox_only`.
-    pub gate: String,
-    /// `open`, `off`, `loopback` or the allow-list.
-    pub network: String,
-    /// Whether the kernel keeps commands from everything but the workspace. Weaker means do not count: the policy
-    /// judges by what is really in force.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub held: bool,
-    /// The kernel mechanisms that confine commands; absent where there are none.
-    #[serde(default, skip_serializing_if = "SandboxTier::is_none")]
-    pub tier: SandboxTier,
-    /// Things that commands can still see or do outside the workspace, one phrase each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_held: Vec<String>,
-    /// The version of the agent, where it is not ours and that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent_version: Option<String>,
-}
-
-/// The kernel mechanisms that confine commands, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SandboxTier {
-    /// Nothing confines them.
-    #[default]
-    None,
-    /// Landlock and system call filters. Names in the workspace are not protected.
-    Landlock,
-    /// Landlock, system call filters, and a broker for the network; on a copy of the workspace.
-    Broker,
-    /// Namespaces, Landlock and system call filters.
-    Namespaces,
-}
-
-impl SandboxTier {
-    /// Whether nothing confines commands.
-    #[must_use]
-    pub fn is_none(&self) -> bool {
-        *self == Self::None
-    }
-
-    /// As settings and people write it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Landlock => "landlock",
-            Self::Broker => "broker",
-            Self::Namespaces => "namespaces",
-        }
-    }
 }
 
 /// What landed.

@@ -104,12 +104,12 @@ impl<'a> Facts<'a> {
 
     /// The calls that were run, in order.
     pub(crate) fn started(&self) -> impl Iterator<Item = &Value> {
-        self.of("call_started").map(|event| &event["call"])
+        self.of("call_started").map(|event| &event["data"]["call"])
     }
 
     /// What the model was told about the call that is judged.
     pub(crate) fn result(&self) -> Option<&Value> {
-        let all = || self.of("call_finished").map(|event| &event["result"]);
+        let all = || self.of("call_finished").map(|event| &event["data"]["result"]);
         all().find(|result| result["id"] == self.call.as_str()).or_else(|| all().last())
     }
 
@@ -126,8 +126,8 @@ impl<'a> Facts<'a> {
 
     /// How the judged command ended: its exit code.
     pub(crate) fn exit_code(&self) -> Option<i64> {
-        let ended = self.of("command_finished").find(|event| event["call"] == self.call.as_str())?;
-        let end = &ended["end"];
+        let ended = self.of("command_finished").find(|event| event["data"]["call"] == self.call.as_str())?;
+        let end = &ended["data"]["end"];
         end["code"].as_i64().or_else(|| end["exited"]["code"].as_i64())
     }
 

@@ -297,13 +297,13 @@ pub(crate) fn of<'a>(events: &'a [Value], kind: &'a str) -> impl Iterator<Item =
 
 /// What was decided about one call, by the events of its run: the first word is the plain one.
 pub(crate) fn decided(events: &[Value], call: &str, mode: &str) -> Vec<Decision> {
-    let asked = of(events, "asked").any(|event| event["ask"]["about"]["call"]["id"] == call);
-    let started = of(events, "call_started").any(|event| event["call"]["id"] == call);
-    let ran = of(events, "command_started").any(|event| event["call"] == call);
+    let asked = of(events, "asked").any(|event| event["data"]["ask"]["about"]["call"]["id"] == call);
+    let started = of(events, "call_started").any(|event| event["data"]["call"]["id"] == call);
+    let ran = of(events, "command_started").any(|event| event["data"]["call"] == call);
     let refused = of(events, "connection_refused").next().is_some();
-    let result = of(events, "call_finished").find(|event| event["result"]["id"] == call);
-    let error = result.and_then(|event| event["result"]["error"].as_str());
-    if of(events, "denied").any(|event| event["call"] == call) {
+    let result = of(events, "call_finished").find(|event| event["data"]["result"]["id"] == call);
+    let error = result.and_then(|event| event["data"]["result"]["error"].as_str());
+    if of(events, "denied").any(|event| event["data"]["call"] == call) {
         return vec![Decision::Deny];
     }
     if asked && !started {

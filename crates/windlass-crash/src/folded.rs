@@ -56,20 +56,20 @@ impl Folded {
         match event["kind"].as_str().unwrap_or_default() {
             "run_started" => {
                 (self.begun, self.outcome) = (true, None);
-                self.said(&event["prompt"], neutral);
+                self.said(&event["data"]["prompt"], neutral);
             }
-            "said" => self.said(&event["message"], neutral),
-            "call_started" => *self.started.entry(text(&event["call"]["id"])).or_default() += 1,
-            "call_finished" => self.finished(&event["result"], neutral),
-            "run_finished" => self.outcome = Some(text(&event["outcome"]["is"])),
+            "said" => self.said(&event["data"]["message"], neutral),
+            "call_started" => *self.started.entry(text(&event["data"]["call"]["id"])).or_default() += 1,
+            "call_finished" => self.finished(&event["data"]["result"], neutral),
+            "run_finished" => self.outcome = Some(text(&event["data"]["outcome"]["is"])),
             _ => {}
         }
     }
 
     fn said(&mut self, message: &Value, neutral: &impl Fn(&str) -> String) {
         let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let words: String = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-        let calls: Vec<&Value> = parts.iter().filter(|part| part["type"] == "call").collect();
+        let words: String = parts.iter().filter_map(|part| part["data"]["text"].as_str()).collect();
+        let calls: Vec<&Value> = parts.iter().filter(|part| part["type"] == "call").map(|part| &part["data"]).collect();
         let repeats = calls.iter().any(|call| key(&text(&call["id"])).is_none_or(|(_, first)| !first));
         // What the engine says, what a person says to go on, and last words that were asked for again.
         let added = message["origin"] == "engine" || words == GO_ON || repeats;
@@ -139,22 +139,22 @@ pub(crate) fn difference(expected: &[Item], got: &[Item]) -> Option<String> {
 mod tests {
     use super::*;
 
-    const FIRST: &str = r#"{"kind":"run_started","prompt":{"origin":"person","parts":[{"type":"text","text":"Do it."}]}}
-{"kind":"said","message":{"origin":"model","parts":[{"type":"text","text":"One."},{"type":"call","id":"call-1-1","name":"bash","args":{}}]}}
-{"kind":"call_started","call":{"id":"call-1-1"}}
+    const FIRST: &str = r#"{"kind":"run_started","data":{"prompt":{"origin":"person","parts":[{"type":"text","data":{"text":"Do it."}}]}}}
+{"kind":"said","data":{"message":{"origin":"model","parts":[{"type":"text","data":{"text":"One."}},{"type":"call","data":{"id":"call-1-1","name":"bash","args":{}}}]}}}
+{"kind":"call_started","data":{"call":{"id":"call-1-1"}}}
 "#;
-    const DONE: &str = r#"{"kind":"call_finished","result":{"id":"call-1-1","text":"fine"}}
+    const DONE: &str = r#"{"kind":"call_finished","data":{"result":{"id":"call-1-1","text":"fine"}}}
 "#;
-    const CUT: &str = r#"{"kind":"call_finished","result":{"id":"call-1-1","text":"may have happened","error":"interrupted"}}
-{"kind":"run_finished","outcome":{"is":"failed"}}
-{"kind":"run_started","prompt":{"origin":"person","parts":[{"type":"text","text":"Go on."}]}}
+    const CUT: &str = r#"{"kind":"call_finished","data":{"result":{"id":"call-1-1","text":"may have happened","error":"interrupted"}}}
+{"kind":"run_finished","data":{"outcome":{"is":"failed"}}}
+{"kind":"run_started","data":{"prompt":{"origin":"person","parts":[{"type":"text","data":{"text":"Go on."}}]}}}
 "#;
-    const AGAIN: &str = r#"{"kind":"said","message":{"origin":"model","parts":[{"type":"text","text":"Once more."},{"type":"call","id":"call-1-1-2","name":"bash","args":{}}]}}
-{"kind":"call_started","call":{"id":"call-1-1-2"}}
-{"kind":"call_finished","result":{"id":"call-1-1-2","text":"fine"}}
+    const AGAIN: &str = r#"{"kind":"said","data":{"message":{"origin":"model","parts":[{"type":"text","data":{"text":"Once more."}},{"type":"call","data":{"id":"call-1-1-2","name":"bash","args":{}}}]}}}
+{"kind":"call_started","data":{"call":{"id":"call-1-1-2"}}}
+{"kind":"call_finished","data":{"result":{"id":"call-1-1-2","text":"fine"}}}
 "#;
-    const END: &str = r#"{"kind":"said","message":{"origin":"model","parts":[{"type":"text","text":"Done."}]}}
-{"kind":"run_finished","outcome":{"is":"completed"}}
+    const END: &str = r#"{"kind":"said","data":{"message":{"origin":"model","parts":[{"type":"text","data":{"text":"Done."}}]}}}
+{"kind":"run_finished","data":{"outcome":{"is":"completed"}}}
 "#;
 
     fn folded(parts: &[&str]) -> Folded {
@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn starts_and_outcomes_are_counted() {
-        let cut = folded(&[FIRST, CUT, "{\"kind\":\"call_started\",\"call\":{\"id\":\"call-1-1\"}}\n{\"half\":"]);
+        let cut =
+            folded(&[FIRST, CUT, "{\"kind\":\"call_started\",\"data\":{\"call\":{\"id\":\"call-1-1\"}}}\n{\"half\":"]);
         assert_eq!((cut.started["call-1-1"], cut.interrupted, cut.outcome.as_deref()), (2, 1, None));
         assert_eq!(folded(&[FIRST, DONE, END]).outcome.as_deref(), Some("completed"));
         assert!(Folded::of(b"no event\n", str::to_owned).is_err());

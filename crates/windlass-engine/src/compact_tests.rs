@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use windlass_core::flags::SavedFlags;
 
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent};
@@ -29,9 +30,13 @@ struct Desk {
 impl Desk {
     fn with_steps(steps: usize) -> Self {
         let desk = Self::default();
-        desk.push(EventKind::RunStarted { prompt: Message::user("the task"), how: None });
+        desk.push(EventKind::RunStarted {
+            prompt: Message::user("the task"),
+            queued: None,
+            flags: SavedFlags::default(),
+        });
         for n in 0..steps {
-            desk.push(EventKind::Said { message: Message::assistant(format!("step {n} {}", "x".repeat(500))) });
+            desk.push(EventKind::said(Message::assistant(format!("step {n} {}", "x".repeat(500)))));
         }
         desk
     }

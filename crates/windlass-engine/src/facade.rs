@@ -2,13 +2,12 @@
 //! one value. It adds nothing to what a session does.
 
 use windlass_core::ask::{Answer, Ask};
-use windlass_core::budget::{Budget, Limit, Spent};
+use windlass_core::budget::Spent;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{AskId, RunId, SessionId};
 use windlass_core::message::{Message, Role};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
-use windlass_core::validator::Evidence;
 use windlass_core::workspace::{FileChange, Landed};
 
 use crate::asking::OnAsk;
@@ -41,39 +40,43 @@ impl Request {
     }
 }
 
-/// What became of it.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunResult {
-    /// In which session it is logged.
+    /// The session it is logged in.
     pub session: SessionId,
-    /// As which run.
+    /// Its id there.
     pub run: RunId,
     /// How it ended; `None` while it waits for a person.
-    pub outcome: Option<Outcome>,
-    /// What it waits for: [`Engine::answer`] goes on with it.
+    pub summary: Option<RunSummary>,
+    /// Open asks: [`Engine::answer`] answers one and resumes the run.
     pub asks: Vec<Ask>,
-    /// What it changed.
-    pub files: Vec<FileChange>,
-    /// The agent's last words.
-    pub summary: String,
-    /// Tries, steps, tokens and money.
-    pub totals: Spent,
-    /// What it was allowed.
-    pub limits: Option<Budget>,
-    /// The limit it reached or overran.
-    pub exceeded: Option<Limit>,
-    /// How long it took without waiting for a person, in milliseconds.
-    pub ms: u64,
-    /// What the landing rests on.
-    pub evidence: Vec<Evidence>,
-    /// Tests, scripts and settings of validators that it changed.
-    pub judge_changed: Vec<String>,
-    /// The answer, where one of a schema was asked for.
-    pub output: Option<serde_json::Value>,
+    /// The last words of the agent.
+    pub text: String,
     /// What landed.
     pub landed: Option<Landed>,
-    /// The copy that was kept.
+    /// The name of the copy that was kept.
     pub transaction: Option<String>,
+}
+
+impl RunResult {
+    /// How it ended; `None` while it waits for a person.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.summary.as_ref().map(|summary| &summary.outcome)
+    }
+
+    /// What it spent; nothing while it waits for a person.
+    #[must_use]
+    pub fn totals(&self) -> Spent {
+        self.summary.as_ref().map_or_else(Spent::default, |summary| summary.totals)
+    }
+
+    /// The files it changed; none while it waits for a person.
+    #[must_use]
+    pub fn files(&self) -> &[FileChange] {
+        self.summary.as_ref().map_or(&[], |summary| &summary.files)
+    }
 }
 
 /// Folds the events of one run into its result.
@@ -84,23 +87,8 @@ impl ResultFold {
     /// Before the first event.
     #[must_use]
     pub fn new(session: SessionId, run: RunId) -> Self {
-        Self(RunResult {
-            session,
-            run,
-            outcome: None,
-            asks: Vec::new(),
-            files: Vec::new(),
-            summary: String::new(),
-            totals: Spent::default(),
-            limits: None,
-            exceeded: None,
-            ms: 0,
-            evidence: Vec::new(),
-            judge_changed: Vec::new(),
-            output: None,
-            landed: None,
-            transaction: None,
-        })
+        let (asks, text) = (Vec::new(), String::new());
+        Self(RunResult { session, run, summary: None, asks, text, landed: None, transaction: None })
     }
 
     /// One more event.
@@ -109,47 +97,24 @@ impl ResultFold {
         match &event.kind {
             EventKind::Asked { ask } => result.asks.push(ask.clone()),
             EventKind::Answered { ask, .. } => result.asks.retain(|open| open.id != *ask),
-            EventKind::Said { message } if message.role == Role::Assistant => {
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 let text = message.text();
                 if !text.trim().is_empty() {
-                    result.summary = text;
+                    result.text = text;
                 }
             }
             EventKind::Landed { landed, .. } => result.landed = Some(landed.clone()),
             EventKind::Kept { name } => result.transaction = Some(name.clone()),
-            EventKind::RunFinished {
-                outcome,
-                files,
-                totals,
-                ms,
-                evidence,
-                judge_changed,
-                limits,
-                transaction,
-                output,
-            } => {
-                result.exceeded = match outcome {
-                    Outcome::BudgetExceeded { limit } | Outcome::CompletedWithLimitExceeded { limit } => Some(*limit),
-                    Outcome::TimedOut => Some(Limit::Time),
-                    Outcome::MaxSteps => Some(Limit::Steps),
-                    _ => None,
-                };
-                result.outcome = Some(outcome.clone());
+            EventKind::RunFinished(summary) => {
                 result.asks.clear();
-                result.files.clone_from(files);
-                result.totals = *totals;
-                result.ms = *ms;
-                result.evidence.clone_from(evidence);
-                result.judge_changed.clone_from(judge_changed);
-                result.limits = *limits;
-                result.transaction = transaction.clone().or(result.transaction.take());
-                result.output.clone_from(output);
+                result.transaction = summary.transaction.clone().or(result.transaction.take());
+                result.summary = Some(summary.clone());
             }
             _ => {}
         }
     }
 
-    /// What it came to.
+    /// The result so far.
     #[must_use]
     pub fn finish(self) -> RunResult {
         self.0
@@ -187,10 +152,12 @@ impl Engine {
         let raise = request.raise_on_budget_exceeded;
         let (session, run) = self.start(request).await?;
         let result = followed(session, run).await;
-        match (&result.outcome, result.exceeded) {
-            (Some(Outcome::CompletedWithLimitExceeded { .. }), _) | (_, None) => Ok(result),
-            (_, Some(limit)) if raise => Err(EngineError::BudgetExceeded { limit, result: Box::new(result) }),
-            _ => Ok(result),
+        match result.outcome() {
+            Some(Outcome::CompletedWithLimitExceeded { .. }) | None => Ok(result),
+            Some(outcome) => match outcome.exceeded() {
+                Some(limit) if raise => Err(EngineError::BudgetExceeded { limit, result: Box::new(result) }),
+                _ => Ok(result),
+            },
         }
     }
 

@@ -102,9 +102,12 @@ pub enum ImportError {
         /// What is wrong.
         what: String,
     },
-    /// A line of it was written by a newer program.
-    #[error("line {number} was written by a newer version (format {found}): update this program; nothing was imported")]
-    Newer {
+    /// A line of it was written by a version with another format.
+    #[error(
+        "line {number} was written by another version (format {found}, this program reads {VERSION}); export the session \
+         again with a version that writes format {VERSION}. Nothing was imported"
+    )]
+    OtherVersion {
         /// Counted from 1.
         number: u64,
         /// The format it has.

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::io::Cursor;
+use windlass_core::flags::SavedFlags;
 
 use futures_util::StreamExt;
 use serde_json::json;
 use windlass_core::budget::Usage;
 use windlass_core::history::{History, unpaired};
 use windlass_core::message::{Part, Role};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::store::SessionStore;
 
 use super::*;
@@ -170,8 +171,8 @@ fn ours() -> (String, String) {
             continue;
         }
         event.order = Order::Durable { seq: durable.len() as u64 + 1 };
-        if let EventKind::RunStarted { how, .. } = &mut event.kind {
-            *how = None;
+        if let EventKind::RunStarted { flags, .. } = &mut event.kind {
+            *flags = SavedFlags::default();
         }
         durable.push(serde_json::to_string(&event).unwrap());
     }
@@ -200,20 +201,19 @@ fn our_own_export_comes_back_as_it_was() {
 #[test]
 fn nothing_of_a_file_acts_by_itself() {
     let line = |seq: u64, more: Value| {
-        let mut line =
-            json!({ "v": 1, "seq": seq, "at": "2026-11-15T03:14:45.007Z", "session": "s", "run": "r1", "trace": "t" });
-        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut data = more.as_object().unwrap().clone();
+        let kind = data.remove("kind").unwrap();
+        let at = "2026-11-15T03:14:45.007Z";
+        let line = json!({ "v": 2, "seq": seq, "at": at, "session": "s", "run": "r1", "trace": "t", "kind": kind,
+                           "data": data });
         format!("{line}\n")
     };
-    let prompt = |text: &str| json!({ "role": "user", "parts": [{ "type": "text", "text": text }] });
-    let call = json!({ "type": "call", "id": "c", "name": "bash", "args": { "command": "hostile" } });
+    let prompt = |text: &str| json!({ "role": "user", "parts": [{ "type": "text", "data": { "text": text } }] });
+    let call = json!({ "type": "call", "data": { "id": "c", "name": "bash", "args": { "command": "hostile" } } });
     let asked = json!({ "kind": "asked", "ask": { "id": "a1", "about": { "is": "question", "text": "colour?" } } });
     let lines = [
         line(1, json!({ "kind": "session_opened", "workspace": "/w", "runtime": "native", "program": "0" })),
-        line(
-            2,
-            json!({ "kind": "run_started", "prompt": prompt("go"), "how": { "agent": { "base_url": "http://evil" } } }),
-        ),
+        line(2, json!({ "kind": "run_started", "prompt": prompt("go"), "flags": { "base_url": "http://evil" } })),
         line(3, json!({ "kind": "said", "message": { "role": "assistant", "parts": [call] } })),
         line(4, asked.clone()),
         line(5, json!({ "kind": "queued", "prompt": prompt("something hostile") })),
@@ -229,7 +229,7 @@ fn nothing_of_a_file_acts_by_itself() {
     assert!(!history.waits() && history.open_asks().is_empty() && history.queue().all().is_empty());
     let mut glance = windlass_core::open_run::Glance::default();
     events.iter().for_each(|event| glance.apply(event));
-    assert!(glance.asks.is_empty() && glance.queue.all().is_empty() && glance.how.is_none());
+    assert!(glance.asks.is_empty() && glance.queue.all().is_empty() && glance.flags.is_empty());
     // Nor does a question that belongs to no run: it would stand before one of the same id that does.
     let imported = import(&store, &[&lines[0], &line(2, asked)].map(String::as_str).concat(), None).unwrap();
     assert!(fold(&self::events(&store, &imported.id)).open_asks().is_empty());
@@ -253,9 +253,13 @@ fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
         lines[at] = line;
         lines.join("\n")
     };
-    check_wrong(&with(4, "{\"v\":1,\"seq\":5"), None, "line 5: it is not JSON");
-    check_wrong(&with(4, &ours[4].replace("{\"v\":1,", "{\"v\":9,")), None, "line 5 was written by a newer version");
-    check_wrong(&with(4, &ours[4].replace("iteration_started", "invented")), None, "line 5: it is not an event");
+    check_wrong(&with(4, "{\"v\":2,\"seq\":5"), None, "line 5: it is not JSON");
+    check_wrong(
+        &with(4, &ours[4].replace("{\"v\":2,", "{\"v\":9,")),
+        None,
+        "line 5 was written by another version (format 9",
+    );
+    check_wrong(&with(4, &ours[4].replace("\"iteration\"", "\"invented\"")), None, "line 5: it is not an event");
     check_wrong(&with(4, ours[5]), None, "line 5: event 5 is missing, here is event 6");
     check_wrong(&with(4, &ours[4].replace("7f3a9c", "000000")), None, "line 5: it belongs to another session");
     check_wrong(&ours[1..].join("\n"), None, "line 1: event 1 is missing");
@@ -386,7 +390,7 @@ fn a_call_without_a_result_is_interrupted_and_its_run_has_no_end() {
     let (imported, events) = check_valid(&lines.concat());
     assert_eq!((imported.runs, imported.interrupted), (2, 2));
     let ends = events.iter().filter_map(|event| match &event.kind {
-        EventKind::RunFinished { outcome, .. } => Some(outcome),
+        EventKind::RunFinished(RunSummary { outcome, .. }) => Some(outcome),
         _ => None,
     });
     let ends: Vec<_> = ends.collect();

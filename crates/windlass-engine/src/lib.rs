@@ -15,7 +15,7 @@
 //! use std::sync::Arc;
 //! use windlass_core::event::EventKind;
 //! use windlass_core::message::Message;
-//! use windlass_core::outcome::Outcome;
+//! use windlass_core::outcome::{Outcome, RunSummary};
 //! use windlass_core::runtime::RunMode;
 //! use windlass_engine::testing::{ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider, says};
 //! use windlass_engine::{Engine, NativeOptions, NativeRuntime, Open, RunOptions};
@@ -36,7 +36,7 @@
 //! let mut run = session.run(Message::user("make the tests pass"), RunOptions::default())?;
 //! let mut outcome = None;
 //! while let Some(event) = run.next().await {
-//!     if let EventKind::RunFinished { outcome: how, .. } = event.kind {
+//!     if let EventKind::RunFinished(RunSummary { outcome: how, .. }) = event.kind {
 //!         outcome = Some(how);
 //!     }
 //! }
@@ -64,4 +64,4 @@ pub use facade::{AnswerRequest, Request, ResultFold, RunResult};
 pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_output, check_schema};
-pub use session::{ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, Noted, Open, Session};
+pub use session::{ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, Open, Session};

@@ -230,7 +230,7 @@ impl Writer {
 fn likely_bytes(kind: &EventKind) -> usize {
     const FRAME: usize = 512;
     let text = match kind {
-        EventKind::Said { message } | EventKind::RunStarted { prompt: message, .. } => {
+        EventKind::Said { message, .. } | EventKind::RunStarted { prompt: message, .. } => {
             let parts = message.parts.iter().map(|part| match part {
                 Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
                 Part::Image { data, .. } => data.len(),

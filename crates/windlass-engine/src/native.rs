@@ -145,7 +145,7 @@ impl NativeRuntime {
                     Err(stop) => return Ok(stop),
                 },
                 Step::Inject(text) => {
-                    job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
+                    job.outlet.emit(EventKind::said(Message::internal(text))).await?;
                 }
                 Step::RunTools(calls) => {
                     nearby.note(&calls);

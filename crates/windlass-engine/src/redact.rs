@@ -10,7 +10,7 @@ use windlass_core::context::Compaction;
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::ArtifactId;
 use windlass_core::message::{ArtifactRef, Message, Part, ToolCall};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::tool::Touch;
 use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, REDACTED, Redactor};
 
@@ -18,10 +18,10 @@ use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, REDACTE
 pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
     let clean = Clean(redactor);
     match kind {
-        EventKind::Queued { prompt: message, .. } | EventKind::Said { message } => clean.message(message),
-        EventKind::RunStarted { prompt, how } => {
+        EventKind::Queued { prompt: message, .. } | EventKind::Said { message, .. } => clean.message(message),
+        EventKind::RunStarted { prompt, flags, .. } => {
             clean.message(prompt);
-            how.iter_mut().for_each(|how| clean.value(how));
+            flags.texts_mut().for_each(|text| clean.text(text));
         }
         EventKind::CallStarted { call, rule, .. } => {
             clean.call(call);
@@ -46,7 +46,7 @@ pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
             report.findings.iter_mut().for_each(|finding| clean.text(&mut finding.message));
         }
         EventKind::PatchChecked { problems } => problems.iter_mut().for_each(|problem| clean.text(problem)),
-        EventKind::RunFinished { outcome, evidence, output, .. } => {
+        EventKind::RunFinished(RunSummary { outcome, evidence, output, .. }) => {
             if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
                 clean.text(detail);
             }
@@ -65,6 +65,7 @@ pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
         | EventKind::Instructed { opening: text, .. }
         | EventKind::FailedOver { reason: text, .. }
         | EventKind::Warned { text, .. } => clean.text(text),
+        EventKind::Unknown(event) => clean.value(&mut event.data),
         // Numbers, names and paths; and live facts, which are cleaned as they are shown.
         EventKind::SessionOpened { .. }
         | EventKind::TransactionOpened { .. }
@@ -298,7 +299,7 @@ mod tests {
             tree_hash: None,
             proof: proof.clone(),
         };
-        let finished = EventKind::RunFinished {
+        let finished = EventKind::RunFinished(RunSummary {
             outcome: Outcome::Completed,
             files: Vec::new(),
             totals: Spent::default(),
@@ -308,7 +309,7 @@ mod tests {
             limits: None,
             transaction: None,
             output: Some(serde_json::json!({ "key": ["s3cr3t"] })),
-        };
+        });
         let report = Report { proof, ..Report::unverifiable("s3cr3t".to_owned()) };
         let validated = EventKind::Validated { validator: name(), blocking: true, report };
         for mut kind in [EventKind::ValidationStarted { validator: name() }, validated, finished] {
@@ -389,9 +390,9 @@ mod tests {
         let mut message = Message::assistant("say s3cr3t");
         message.parts.push(Part::Call(call.clone()));
         message.parts.push(Part::Reasoning { text: "fine".into(), opaque: Some(state.clone()) });
-        let mut kind = EventKind::Said { message };
+        let mut kind = EventKind::said(message);
         clean_event(&redactor, &mut kind);
-        let EventKind::Said { message } = &mut kind else { panic!("{kind:?}") };
+        let EventKind::Said { message, .. } = &mut kind else { panic!("{kind:?}") };
         assert_eq!(message.parts.pop(), Some(Part::Reasoning { text: "fine".into(), opaque: Some(state) }));
         assert!(!serde_json::to_string(message).unwrap().contains("s3cr3t"), "{message:?}");
         let approval = windlass_core::ask::Approval {

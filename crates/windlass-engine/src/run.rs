@@ -8,17 +8,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::ask::{About, Answer, AnsweredBy, Ask};
 use windlass_core::budget::Budget;
 use windlass_core::clock::{Clock, Timestamp};
 use windlass_core::context::Facts;
 use windlass_core::event::{Event, EventKind};
+use windlass_core::flags::SavedFlags;
 use windlass_core::history::Entry;
 use windlass_core::id::{AskId, CallId, RunId};
-use windlass_core::outcome::Outcome;
+use windlass_core::open_run::Waiting;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
-use windlass_core::workspace::{Isolation, LandTo};
+use windlass_core::terms::Isolation;
+use windlass_core::workspace::LandTo;
 use windlass_core::{BoxFuture, CancellationToken};
 
 use crate::account::Books;
@@ -46,8 +49,8 @@ pub struct RunOptions {
     pub yes: bool,
     /// Whether deltas and progress are wanted.
     pub live: bool,
-    /// How it was asked for, in the words of whoever asks. Kept with the run, for whoever goes on with it.
-    pub how: Option<serde_json::Value>,
+    /// The flags it was started with. They are logged, and a run that is resumed is resumed with them.
+    pub flags: SavedFlags,
 }
 
 /// What must hold before the changes of a run land, and how they land.
@@ -82,7 +85,7 @@ impl Default for RunOptions {
             ask_expiry: None,
             yes: false,
             live: true,
-            how: None,
+            flags: SavedFlags::default(),
         }
     }
 }
@@ -126,7 +129,7 @@ impl RunHandle {
     pub async fn finish(mut self) -> Option<Outcome> {
         let mut last = None;
         while let Some(event) = self.next().await {
-            if let EventKind::RunFinished { outcome, .. } = event.kind {
+            if let EventKind::RunFinished(RunSummary { outcome, .. }) = event.kind {
                 last = Some(outcome);
             }
         }
@@ -248,8 +251,7 @@ impl RunOutlet {
         }
     }
 
-    async fn answered(&self, ask: AskId, answer: Answer, by: &str) -> Result<Answer, StoreError> {
-        let by = by.to_owned();
+    async fn answered(&self, ask: AskId, answer: Answer, by: AnsweredBy) -> Result<Answer, StoreError> {
         self.emit(EventKind::Answered { ask, answer: answer.clone(), by }).await?;
         Ok(answer)
     }
@@ -292,7 +294,7 @@ impl Outlet for RunOutlet {
                 OnAsk::Wait => {}
                 OnAsk::Deny => {
                     self.control.desk.close(&id);
-                    return self.answered(id, Answer::Nobody, "policy").await;
+                    return self.answered(id, Answer::Nobody, AnsweredBy::Policy).await;
                 }
                 OnAsk::Pause => {
                     self.control.halt(Halt::Paused(id.clone()));
@@ -303,9 +305,9 @@ impl Outlet for RunOutlet {
             let waiting = self.books.waiting();
             let (answer, by) = tokio::select! {
                 biased;
-                answer = answer => (answer.unwrap_or(Answer::Abandoned), "person"),
-                () = self.control.stop.cancelled() => (Answer::Abandoned, "engine"),
-                () = self.clock.sleep(self.ask_timeout) => (Answer::Expired, "engine"),
+                answer = answer => (answer.unwrap_or(Answer::Abandoned), AnsweredBy::Person),
+                () = self.control.stop.cancelled() => (Answer::Abandoned, AnsweredBy::Engine),
+                () = self.clock.sleep(self.ask_timeout) => (Answer::Expired, AnsweredBy::Engine),
             };
             drop(waiting);
             self.control.desk.close(&id);
@@ -315,10 +317,10 @@ impl Outlet for RunOutlet {
 
     fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(async move {
-            let said = self.log.with_history(|history| history.queue().steering());
-            let any = !said.is_empty();
-            for message in said {
-                self.emit(EventKind::Said { message }).await?;
+            let queued = self.log.with_history(|history| history.queue().steering());
+            let any = !queued.is_empty();
+            for Waiting { seq, prompt, .. } in queued {
+                self.emit(EventKind::Said { message: prompt, queued: Some(seq) }).await?;
             }
             Ok(any)
         })

@@ -22,13 +22,12 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::PermissionGate;
 use windlass_core::history::History;
 use windlass_core::id::{AskId, RunId, SessionId, TraceId};
-use windlass_core::image::Swap;
 use windlass_core::message::{Message, Origin, Role};
 use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
 use windlass_core::validator::Validator;
-use windlass_core::workspace::{Artifacts, Landed, NoSecrets, Outside, Redactor, Workspaces};
+use windlass_core::workspace::{Artifacts, NoSecrets, Outside, Redactor, Workspaces};
 
 use crate::account::Books;
 use crate::asking::NoSuchAsk;
@@ -241,6 +240,9 @@ pub enum EngineError {
     /// More prompts wait than anybody would want to.
     #[error("{0} prompts wait already: let some of them run first, or cancel")]
     QueueFull(usize),
+    /// An event that only a run writes.
+    #[error("an event `{0}` is written by a run, not between runs")]
+    NotBetweenRuns(String),
     /// A session does one run at a time.
     #[error("the session is busy with a run: wait for its end, or cancel it")]
     Busy,
@@ -336,55 +338,6 @@ impl Engine {
     }
 }
 
-/// What happens outside of runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Noted {
-    /// Changes were taken back.
-    Undone {
-        /// The event that told of them.
-        of: u64,
-        /// Further such events.
-        also: Vec<u64>,
-        /// Each by content.
-        swaps: Vec<Swap>,
-    },
-    /// Changes that were taken back were made again.
-    Redone {
-        /// The event that told of taking them back.
-        of: u64,
-        /// Each by content.
-        swaps: Vec<Swap>,
-    },
-    /// Another runtime or kind of work took over before the work began.
-    FailedOver {
-        /// What was asked for.
-        from: String,
-        /// What it became.
-        to: String,
-        /// Why.
-        reason: String,
-    },
-    /// Something a person should know of who does the work.
-    Warned {
-        /// A stable word for programs.
-        code: String,
-        /// What it is.
-        text: String,
-    },
-    /// A kept copy was thrown away.
-    Discarded {
-        /// Its name.
-        name: String,
-    },
-    /// Something landed, and its process died before it could say so.
-    Landed {
-        /// What landed.
-        landed: Landed,
-        /// The hash of what was judged.
-        tree_hash: Option<String>,
-    },
-}
-
 /// One durable log about one workspace.
 pub struct Session {
     id: SessionId,
@@ -429,14 +382,18 @@ impl Session {
     /// Starts a run. It goes on by itself; read the handle for its events. Asks that are open are abandoned, and a run
     /// that was left open is closed.
     pub fn run(&self, prompt: Message, options: RunOptions) -> Result<RunHandle, EngineError> {
+        self.start(prompt, None, options)
+    }
+
+    fn start(&self, prompt: Message, queued: Option<u64>, options: RunOptions) -> Result<RunHandle, EngineError> {
         let id = RunId::nth(self.look(|history| history.runs()) + 1);
-        self.begin(id, self.redacted(prompt), drive::Start::Prompt, options)
+        self.begin(id, self.redacted(prompt), drive::Start::Prompt { queued }, options)
     }
 
     /// Starts a run with the first prompt that waits; none when none does.
     pub fn run_queued(&self, options: RunOptions) -> Result<Option<RunHandle>, EngineError> {
-        let Some(prompt) = self.look(|history| history.queue().first().cloned()) else { return Ok(None) };
-        self.run(prompt, options).map(Some)
+        let Some(waiting) = self.look(|history| history.queue().first().cloned()) else { return Ok(None) };
+        self.start(waiting.prompt, Some(waiting.seq), options).map(Some)
     }
 
     /// Keeps a prompt for later: durable when this returns. Gives the number of its event.
@@ -476,7 +433,7 @@ impl Session {
         let control = Arc::new(Control::default());
         let view = View { to, live: options.live, gone: control.stop.clone(), lost: Arc::default() };
         let (spent, before) = match &start {
-            drive::Start::Prompt => (Spent::default(), Duration::ZERO),
+            drive::Start::Prompt { .. } => (Spent::default(), Duration::ZERO),
             drive::Start::Answer { ask, .. } => {
                 (self.look(|history| history.run_spent()), Duration::from_millis(ask.run_ms))
             }
@@ -506,7 +463,7 @@ impl Session {
             isolation: options.isolation,
             contract: options.contract,
             yes: options.yes,
-            how: options.how,
+            flags: options.flags,
             prompt,
             start,
         };
@@ -514,20 +471,13 @@ impl Session {
         Ok(RunHandle { id, events, control })
     }
 
-    /// Notes what happened outside of any run: to the user's tree or to a kept copy (taken back, done again, thrown away),
-    /// or to who does the work.
-    /// Gives the number of the event.
-    pub async fn note(&self, what: Noted) -> Result<u64, EngineError> {
+    /// Logs an event that happened outside of any run: a change of the user's tree or of a kept copy, or a change of the
+    /// runtime. Returns the number of the event. Other events are written by runs alone and are refused.
+    pub async fn note(&self, kind: EventKind) -> Result<u64, EngineError> {
+        if !kind.happens_between_runs() {
+            return Err(EngineError::NotBetweenRuns(kind.name().to_owned()));
+        }
         let _alone = self.busy.clone().try_lock_owned().map_err(|_| EngineError::Busy)?;
-        let files = |swaps: &[Swap]| swaps.iter().map(|swap| swap.path.clone()).collect();
-        let kind = match what {
-            Noted::Undone { of, also, swaps } => EventKind::Undone { of, also, files: files(&swaps), swaps },
-            Noted::Redone { of, swaps } => EventKind::Redone { of, files: files(&swaps), swaps },
-            Noted::Discarded { name } => EventKind::Discarded { name },
-            Noted::Landed { landed, tree_hash } => EventKind::Landed { landed, tree_hash },
-            Noted::FailedOver { from, to, reason } => EventKind::FailedOver { from, to, reason },
-            Noted::Warned { code, text } => EventKind::Warned { code, text },
-        };
         let seq = self.log.emit(&self.scope(None), kind).await?;
         self.log.sync().await?;
         Ok(seq)

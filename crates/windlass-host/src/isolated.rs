@@ -26,6 +26,7 @@ mod work;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use windlass_core::terms::{Isolation, Terms};
 
 use windlass_core::BoxFuture;
 use windlass_core::validator::Before;
@@ -105,7 +106,7 @@ impl Transactions {
 
 impl Workspaces for Transactions {
     fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
-        if opening.how == Isolation::InPlace {
+        if opening.isolation == Isolation::InPlace {
             return self.in_place.open(opening);
         }
         let desk = Arc::clone(&self.desk);

@@ -302,13 +302,17 @@ fn not_found(session: &SessionId) -> StoreError {
     StoreError::new(StoreErrorKind::NotFound, format!("there is no session {session}; `sessions list` shows them"))
 }
 
-fn newer_error(path: &Path, found: u64) -> StoreError {
+fn version_error(path: &Path, found: u64) -> StoreError {
+    let (age, advice) = match found > u64::from(VERSION) {
+        true => ("a newer", "update this program"),
+        false => ("an older", "read it with the version that wrote it, or start a new session"),
+    };
     let message = format!(
-        "{} was written by a newer version (format {found}, this program knows {VERSION}); update this program. \
+        "{} was written by {age} version (format {found}, this program reads {VERSION}); {advice}. \
          The file is left as it is",
         path.display()
     );
-    StoreError::new(StoreErrorKind::Newer, message)
+    StoreError::new(StoreErrorKind::OtherVersion, message)
 }
 
 fn store_error(err: FileError) -> StoreError {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;
+use windlass_core::flags::SavedFlags;
 
 use futures_util::StreamExt;
 use proptest::prelude::*;
@@ -40,7 +41,11 @@ fn event(session: &SessionId, seq: u64) -> Event {
             model: None,
             program: "0.1.0".into(),
         },
-        2 => EventKind::RunStarted { prompt: Message::user("  make it pass\nplease"), how: None },
+        2 => EventKind::RunStarted {
+            prompt: Message::user("  make it pass\nplease"),
+            queued: None,
+            flags: SavedFlags::default(),
+        },
         _ => EventKind::Noted { text: format!("note {seq} é") },
     };
     Event {
@@ -336,7 +341,7 @@ fn check_refused(content: &str, read: StoreErrorKind, opened: Option<StoreErrorK
 }
 
 #[test]
-fn damage_and_newer_versions_are_refused_and_left_untouched() {
+fn damage_and_other_versions_are_refused_and_left_untouched() {
     let id = "s1".parse().unwrap();
     let [one, two, three] = [1, 2, 3].map(|seq| line(&id, seq));
     let damaged = StoreErrorKind::Damaged;
@@ -347,10 +352,12 @@ fn damage_and_newer_versions_are_refused_and_left_untouched() {
     check_refused("garbage\n", damaged, Some(damaged), "events.jsonl:1");
     let noise = "noise\n".repeat(20);
     check_refused(&format!("{one}\n{noise}"), damaged, Some(damaged), "events.jsonl:2");
-    let newer = Some(StoreErrorKind::Newer);
-    let future = two.replacen("\"v\":1", "\"v\":2", 1);
-    check_refused(&format!("{one}\n{future}\n"), StoreErrorKind::Newer, newer, "format 2");
-    check_refused(&format!("{one}\n{{\"v\":9,\"all\":\"new\"}}\n"), StoreErrorKind::Newer, newer, "format 9");
+    let newer = Some(StoreErrorKind::OtherVersion);
+    let future = two.replacen("\"v\":2", "\"v\":3", 1);
+    check_refused(&format!("{one}\n{future}\n"), StoreErrorKind::OtherVersion, newer, "format 3");
+    check_refused(&format!("{one}\n{{\"v\":9,\"all\":\"new\"}}\n"), StoreErrorKind::OtherVersion, newer, "format 9");
+    let old = r#"{"v":1,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","text":"x"}"#;
+    check_refused(&format!("{old}\n"), StoreErrorKind::OtherVersion, newer, "written by an older version (format 1");
     let live = one.replacen("\"seq\":1", "\"after\":1,\"n\":1", 1);
     check_refused(&format!("{live}\n"), damaged, Some(damaged), "live event");
 }

@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::BoxFuture;
+use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::{
-    Changes, FileChange, Files, Isolation, Landed, Landing, Opening, Processes, SandboxTier, Snapshots, Terms,
-    Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces,
+    Changes, FileChange, Files, Landed, Landing, Opening, Processes, Snapshots, Transaction, WorkspaceError,
+    WorkspaceErrorKind, Workspaces,
 };
 
 use self::commands::Commands;
@@ -93,7 +94,7 @@ pub async fn run_program(
 impl Workspaces for InPlace {
     fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         Box::pin(async move {
-            if opening.how == Isolation::Isolated {
+            if opening.isolation == Isolation::Isolated {
                 return Err(WorkspaceError {
                     kind: WorkspaceErrorKind::Isolation,
                     message: "an isolated run needs a private copy of the tree, which is not available here; \
@@ -135,19 +136,9 @@ impl InPlaceRun {
 impl Transaction for InPlaceRun {
     fn terms(&self) -> Terms {
         if let Some(sandbox) = &self.sandbox {
-            return sandbox.terms("in_place");
+            return sandbox.terms(Strategy::InPlace);
         }
-        Terms {
-            strategy: "in_place".into(),
-            isolation: "none".into(),
-            metering: "wire".into(),
-            gate: "per_call".into(),
-            network: "open".into(),
-            held: false,
-            tier: SandboxTier::None,
-            not_held: vec!["commands can do whatever you can".to_owned()],
-            agent_version: None,
-        }
+        Terms { not_held: vec!["commands can do whatever you can".to_owned()], ..Terms::unconfined(Strategy::InPlace) }
     }
 
     fn files(&self) -> Arc<dyn Files> {

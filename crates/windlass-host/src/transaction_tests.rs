@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
+use windlass_core::terms::Strategy;
 
 use windlass_core::CancellationToken;
 use windlass_core::id::{RunId, SessionId};
@@ -23,7 +24,7 @@ async fn opened() -> (tempfile::TempDir, Box<dyn Transaction>) {
         .open(Opening {
             session: &SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1),
             run: &RunId::nth(1),
-            how: Isolation::InPlace,
+            isolation: Isolation::InPlace,
             kept: None,
         })
         .await
@@ -60,13 +61,13 @@ async fn changes(run: &dyn Transaction) -> Vec<String> {
 #[tokio::test]
 async fn an_isolated_run_is_refused_and_the_terms_say_in_place() {
     let (dir, run) = opened().await;
-    assert_eq!((run.terms().strategy.as_str(), run.terms().isolation.as_str()), ("in_place", "none"));
+    assert_eq!((run.terms().strategy, run.terms().isolation), (Strategy::InPlace, Isolation::InPlace));
     let workspaces = InPlace::new(Arc::new(Root::open(dir.path()).unwrap()), Vec::new());
     let err = workspaces
         .open(Opening {
             session: &SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1),
             run: &RunId::nth(1),
-            how: Isolation::Isolated,
+            isolation: Isolation::Isolated,
             kept: None,
         })
         .await

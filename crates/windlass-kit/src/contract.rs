@@ -49,11 +49,11 @@ fn paired(log: &[Value]) -> Result<(), String> {
     let mut calls: BTreeMap<&str, String> = BTreeMap::new();
     for event in log {
         let (id, mark) = match event["kind"].as_str() {
-            Some("call_started") => (&event["call"]["id"], 'S'),
-            Some("call_finished") => (&event["result"]["id"], 'F'),
+            Some("call_started") => (&event["data"]["call"]["id"], 'S'),
+            Some("call_finished") => (&event["data"]["result"]["id"], 'F'),
             Some("said") => {
-                let parts = event["message"]["parts"].as_array().into_iter().flatten();
-                for id in parts.filter(|part| part["type"] == "call").filter_map(|part| part["id"].as_str()) {
+                let parts = event["data"]["message"]["parts"].as_array().into_iter().flatten();
+                for id in parts.filter(|part| part["type"] == "call").filter_map(|part| part["data"]["id"].as_str()) {
                     calls.entry(id).or_default();
                 }
                 continue;
@@ -88,8 +88,10 @@ fn terms(ran: &Ran, runtime: &Runtime) -> Result<(), String> {
         return Err("the run never said its terms".to_owned());
     };
     holds(at("iteration_started").is_none_or(|began| opened < began), || "the terms came after the begin".to_owned())?;
-    let terms = &ran.log[opened];
-    holds(terms["held"] == true, || format!("the kernel does not hold the run: {terms}"))?;
+    let terms = &ran.log[opened]["data"];
+    holds(terms["tier"] == "namespaces" || terms["tier"] == "broker", || {
+        format!("the kernel does not hold the run: {terms}")
+    })?;
     holds(terms["metering"] == "wire", || format!("metering is {}", terms["metering"]))?;
     let gates: &[&str] = if runtime.is_foreign() { &["per_call", "sandbox_only"] } else { &["per_call"] };
     let gate = terms["gate"].as_str().unwrap_or_default();
@@ -193,10 +195,10 @@ mod tests {
     #[track_caller]
     fn check_paired(said: &[&str], begun: &[&str], ended: &[&str], says: &str) {
         let mut log: Vec<Value> = Vec::new();
-        let parts: Vec<Value> = said.iter().map(|id| json!({"type": "call", "id": id})).collect();
-        log.push(json!({"kind": "said", "message": {"parts": parts}}));
-        log.extend(begun.iter().map(|id| json!({"kind": "call_started", "call": {"id": id}})));
-        log.extend(ended.iter().map(|id| json!({"kind": "call_finished", "result": {"id": id}})));
+        let parts: Vec<Value> = said.iter().map(|id| json!({"type": "call", "data": {"id": id}})).collect();
+        log.push(json!({"kind": "said", "data": {"message": {"parts": parts}}}));
+        log.extend(begun.iter().map(|id| json!({"kind": "call_started", "data": {"call": {"id": id}}})));
+        log.extend(ended.iter().map(|id| json!({"kind": "call_finished", "data": {"result": {"id": id}}})));
         let why = paired(&log).err().unwrap_or_default();
         assert!(why.contains(says) && why.is_empty() == says.is_empty(), "{why}");
     }

@@ -175,9 +175,9 @@ impl Ran {
         self.log.iter().filter(move |event| event["kind"] == kind)
     }
 
-    /// The last terminal event; null where there is none.
+    /// The summary of the last terminal event; null where there is none.
     pub(crate) fn end(&self) -> &Value {
-        self.of("run_finished").last().unwrap_or(&Value::Null)
+        self.of("run_finished").last().map_or(&Value::Null, |event| &event["data"])
     }
 
     /// How it ended, such as `failed runtime`.
@@ -190,7 +190,8 @@ impl Ran {
 
     /// From the interrupt to the terminal event.
     pub(crate) fn cancelled_in(&self) -> Result<Duration, String> {
-        let at = self.end()["at"].as_str().unwrap_or_default();
+        let end = self.of("run_finished").last().unwrap_or(&Value::Null);
+        let at = end["at"].as_str().unwrap_or_default();
         let told = self.child.interrupted.map(|(_, at)| at).ok_or("it ended before it was interrupted")?;
         since(told, at).ok_or_else(|| format!("`{at}` is no time"))
     }
@@ -207,9 +208,7 @@ impl Ran {
             let fields = event.as_object_mut().map(std::mem::take).unwrap_or_default();
             let rest: serde_json::Map<String, Value> = fields
                 .into_iter()
-                .filter(|(name, _)| {
-                    !["v", "at", "session", "run", "trace", "evidence", "limits"].contains(&name.as_str())
-                })
+                .filter(|(name, _)| !["v", "at", "session", "run", "trace"].contains(&name.as_str()))
                 .collect();
             let text = Value::Object(rest).to_string();
             text.chars().take(400).collect::<String>()

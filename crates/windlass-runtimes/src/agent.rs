@@ -18,7 +18,7 @@ use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::provider::ProviderError;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Job, Runtime, RuntimeError, Stop};
-use windlass_core::workspace::Terms;
+use windlass_core::terms::{GateKind, Terms};
 use windlass_core::{BoxFuture, CancellationToken};
 
 use crate::contract::{GO_ON, REFUSED, asks_for_leave};
@@ -252,7 +252,7 @@ impl ForeignRuntime {
             if visit.ended_at_a_refusal() && answer.text.trim().is_empty() && refusals < MAX_REFUSALS {
                 refusals += 1;
                 REFUSED.clone_into(&mut say);
-                job.outlet.emit(EventKind::Said { message: Message::internal(REFUSED) }).await?;
+                job.outlet.emit(EventKind::said(Message::internal(REFUSED))).await?;
                 continue;
             }
             match self.checked_output(answer.output, &answer.text) {
@@ -284,7 +284,7 @@ impl ForeignRuntime {
             }
             told_to_go_on = true;
             GO_ON.clone_into(&mut say);
-            job.outlet.emit(EventKind::Said { message: Message::internal(GO_ON) }).await?;
+            job.outlet.emit(EventKind::said(Message::internal(GO_ON))).await?;
         }
         let detail = "too much was said to the agent in one try; say the rest in a new prompt".to_owned();
         Ok(Stop::Failed { reason: FailReason::Runtime, detail })
@@ -360,9 +360,9 @@ impl Runtime for ForeignRuntime {
     }
 
     fn terms(&self, terms: &mut Terms) {
-        self.metering.word().clone_into(&mut terms.metering);
+        terms.metering = self.metering.kind();
         let asks = self.features().has(Feature::ToolApproval);
-        (if asks { "per_call" } else { "sandbox_only" }).clone_into(&mut terms.gate);
+        terms.gate = if asks { GateKind::PerCall } else { GateKind::SandboxOnly };
         terms.agent_version.clone_from(&self.version);
     }
 

@@ -7,7 +7,7 @@ use windlass_core::BoxFuture;
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::runtime::{Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop};
-use windlass_core::workspace::Terms;
+use windlass_core::terms::Terms;
 
 use crate::no_tools::NoTools;
 use crate::shown_files::overview;
@@ -50,7 +50,7 @@ impl Runtime for Completion {
             if job.iteration == 1 && job.pending.is_empty() {
                 let shown = overview(job.files, &job.prompt.text(), &job.cancel).await;
                 let text = format!("You have no tools here, and nothing is changed: answer the question.\n\n{shown}");
-                job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
+                job.outlet.emit(EventKind::said(Message::internal(text))).await?;
             }
             let none = NoTools::over(job.toolbox);
             self.inner.run(none.job(&job)).await

@@ -17,8 +17,8 @@ use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::outcome::FailReason;
 use windlass_core::runtime::{Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
+use windlass_core::terms::Terms;
 use windlass_core::turn::Planned;
-use windlass_core::workspace::Terms;
 
 pub use self::proposal::{Operation, Proposal, ProposedFile, schema};
 
@@ -245,7 +245,7 @@ impl Course<'_> {
     }
 
     async fn say(&self, text: String) -> Result<(), StoreError> {
-        self.job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
+        self.job.outlet.emit(EventKind::said(Message::internal(text))).await?;
         Ok(())
     }
 

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use windlass_core::event::{Event, EventKind};
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::message::Message;
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Work};
-use windlass_core::workspace::Isolation;
+use windlass_core::terms::Isolation;
 use windlass_engine::testing::{Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says};
 use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
 use windlass_host::transaction::InPlace;
@@ -104,7 +104,7 @@ fn read(dir: &Path, under: &str, into: &mut Files) {
 impl Ran {
     fn outcome(&self) -> &Outcome {
         match &self.events.last().unwrap().kind {
-            EventKind::RunFinished { outcome, .. } => outcome,
+            EventKind::RunFinished(RunSummary { outcome, .. }) => outcome,
             other => panic!("the last event is {other:?}"),
         }
     }
@@ -194,7 +194,7 @@ fn check_refused(ran: &Ran, before: &[(&str, &str)], part: &str) {
     assert!(!problems.is_empty() && problems.iter().all(|problem| problem.contains(part)), "{part}: {problems:?}");
     assert!(ran.told(1).contains(part) && ran.told(1).contains("nothing was written"), "{}", ran.told(1));
     assert_eq!((ran.count("call_started"), ran.count("patch_applied")), (0, 0));
-    let Outcome::Failed { reason, detail } = ran.outcome() else { panic!("{:?}", ran.outcome()) };
+    let Outcome::Failed { reason, detail, .. } = ran.outcome() else { panic!("{:?}", ran.outcome()) };
     assert_eq!(*reason, FailReason::NoChanges);
     assert!(detail.contains("after 4 proposals"), "the rounds are bounded: {detail}");
     assert_eq!(ran.asked.len(), 4);

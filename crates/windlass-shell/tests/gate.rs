@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use windlass_core::terms::Isolation;
 
 use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
 use windlass_core::shell::{At, Script};
@@ -89,7 +90,7 @@ fn modes_decide_by_effect() {
     check(Mode::Ask, "bash ls; make", "ask: mode ask");
     check(Mode::Auto, "bash cargo test", "ask: mode auto");
     let auto = PermissionGate { mode: Mode::Auto, ..PermissionGate::default() };
-    check_in(&auto, Place { isolated: true, sandboxed: true }, "bash cargo test", "allow: mode auto");
+    check_in(&auto, Place { isolation: Isolation::Isolated, sandboxed: true }, "bash cargo test", "allow: mode auto");
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn nothing_loosens_the_floor() {
 
 #[test]
 fn a_transaction_frees_what_can_be_thrown_away() {
-    let place = Place { isolated: true, sandboxed: true };
+    let place = Place { isolation: Isolation::Isolated, sandboxed: true };
     check_in(&loosest(), place, "bash git reset --hard", "allow: managed rule *");
     check_in(&loosest(), place, "write .github/workflows/ci.yml", "allow: managed rule *");
     check_in(&loosest(), place, "bash git push --force", "person: floor: destructive git");
@@ -305,20 +306,21 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
 /// Every row of the floor holds against everything that could loosen it.
 #[test]
 fn each_row_of_the_floor_ends_as_its_column_says() {
-    let places = [(false, false), (false, true), (true, true)];
+    let (here, copy) = (Isolation::InPlace, Isolation::Isolated);
+    let places = [(here, false), (here, true), (copy, true)];
     let rows = include_str!("data/floor.txt").lines().filter(|line| !line.starts_with("##"));
     let mut wrong = Vec::new();
     for row in rows {
         let (columns, call) = row.split_once(' ').unwrap();
         let (verb, rest) = call.split_once(' ').unwrap();
-        for (expect, (isolated, sandboxed)) in columns.chars().zip(places) {
+        for (expect, (isolation, sandboxed)) in columns.chars().zip(places) {
             let inside = !rest.starts_with('/') && !rest.starts_with('~');
             let (tool, effect, touches) = match verb {
                 "read" => ("read_file", Effect::Read, vec![Touch::Read { path: rest.into(), inside }]),
                 "write" => ("write_file", Effect::Write, vec![Touch::Write { path: rest.into(), inside }]),
                 _ => ("bash", Effect::Execute, touches(rest)),
             };
-            let place = Place { isolated, sandboxed };
+            let place = Place { isolation, sandboxed };
             let decision = loosest().judge(&Proposal { tool, effect, touches: &touches, place });
             let got = match decision.verdict {
                 Verdict::Allow => 'a',

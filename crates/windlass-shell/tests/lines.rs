@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use windlass_core::terms::Isolation;
 
 use serde_json::Value;
 use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
@@ -53,10 +54,10 @@ fn what_only_looks_is_seen_to() {
 #[test]
 fn everyday_work_is_read_with_certainty_and_runs_in_a_sandbox() {
     let auto = PermissionGate { mode: Mode::Auto, ..PermissionGate::default() };
-    for isolated in [false, true] {
+    for isolation in [Isolation::InPlace, Isolation::Isolated] {
         check_all("work", include_str!("data/works.txt"), |line| {
             let script = windlass_shell::read(line);
-            let decision = judge(&auto, line, Place { isolated, sandboxed: true });
+            let decision = judge(&auto, line, Place { isolation, sandboxed: true });
             let fits = script.is_certain() && decision.verdict == Verdict::Allow;
             (!fits).then(|| format!("{} {}", decision.rule, why(line)))
         });
@@ -67,7 +68,7 @@ fn everyday_work_is_read_with_certainty_and_runs_in_a_sandbox() {
 fn a_forbidden_program_does_not_hide() {
     let rules = [("bash(rm *)", Verdict::Deny), ("bash(git push *)", Verdict::Deny), ("*", Verdict::Allow)];
     let rules = rules.map(|(text, verdict)| Rule::parse(text, verdict, Level::User).unwrap());
-    for place in [Place::default(), Place { isolated: true, sandboxed: true }] {
+    for place in [Place::default(), Place { isolation: Isolation::Isolated, sandboxed: true }] {
         let gate = PermissionGate { mode: Mode::Auto, rules: rules.to_vec(), ..PermissionGate::default() };
         check_all("hide", include_str!("data/hides.txt"), |line| {
             let decision = judge(&gate, line, place);

@@ -7,6 +7,7 @@ mod run;
 use serde::Serialize;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::RunId;
+use windlass_core::outcome::RunSummary;
 
 use self::run::OpenRun;
 use crate::metric::Point;
@@ -89,7 +90,7 @@ impl Spans {
         }
         let Some(run) = &mut self.run else { return out };
         run.apply(seq, event, &told, &mut out);
-        if let EventKind::RunFinished { outcome, totals, ms, .. } = kind {
+        if let EventKind::RunFinished(RunSummary { outcome, totals, ms, .. }) = kind {
             self.ended = Some(id.clone());
             if let Some(run) = self.run.take() {
                 run.finish(outcome, totals, *ms, &told, &mut out);

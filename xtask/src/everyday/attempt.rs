@@ -195,20 +195,20 @@ fn read_events(text: &str) -> Finished {
     for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         match event["kind"].as_str() {
             Some("transaction_opened") => finished.tier = tier(&event),
-            Some("command_finished") => finished.code = event["end"]["code"].as_i64(),
-            Some("call_finished") => finished.output = event["result"]["text"].as_str().unwrap_or_default().to_owned(),
-            Some("run_finished") => finished.end = event["outcome"].to_string(),
+            Some("command_finished") => finished.code = event["data"]["end"]["code"].as_i64(),
+            Some("call_finished") => {
+                finished.output = event["data"]["result"]["text"].as_str().unwrap_or_default().to_owned()
+            }
+            Some("run_finished") => finished.end = event["data"]["outcome"].to_string(),
             _ => {}
         }
     }
     finished
 }
 
-/// The event names the tier only where it is not the first.
+/// The event names the tier only where there is one.
 fn tier(event: &Value) -> String {
-    let isolation = event["isolation"].as_str().unwrap_or_default();
-    let first = if isolation.contains("namespaces") { "namespaces" } else { isolation };
-    event["tier"].as_str().unwrap_or(first).to_owned()
+    event["data"]["tier"].as_str().unwrap_or("none").to_owned()
 }
 
 fn last(text: &str) -> String {
@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn events_say_the_tier_the_code_and_the_output() {
         let finished = read_events(
-            "{\"kind\":\"transaction_opened\",\"isolation\":\"workspace-write: namespaces+seccomp\"}\n\
-             {\"kind\":\"command_finished\",\"end\":{\"is\":\"exited\",\"code\":3}}\n\
-             {\"kind\":\"call_finished\",\"result\":{\"text\":\"no\"}}\n",
+            "{\"kind\":\"transaction_opened\",\"data\":{\"tier\":\"namespaces\"}}\n\
+             {\"kind\":\"command_finished\",\"data\":{\"end\":{\"is\":\"exited\",\"code\":3}}}\n\
+             {\"kind\":\"call_finished\",\"data\":{\"result\":{\"text\":\"no\"}}}\n",
         );
         assert_eq!((finished.tier.as_str(), finished.code, finished.output.as_str()), ("namespaces", Some(3), "no"));
     }

@@ -124,7 +124,8 @@ impl Played {
 
     /// Whether a tool gave a result that holds this text.
     pub(super) fn has_result(&self, tool: &str, text: &str) -> bool {
-        let results = self.events.iter().filter(|event| is(event, "call_finished")).map(|event| &event["result"]);
+        let results =
+            self.events.iter().filter(|event| is(event, "call_finished")).map(|event| &event["data"]["result"]);
         results.into_iter().any(|result| {
             result["name"] == tool
                 && result["error"].is_null()
@@ -133,7 +134,7 @@ impl Played {
     }
 
     fn finish(&self) -> &Value {
-        self.events.last().unwrap_or(&Value::Null)
+        self.events.last().map_or(&Value::Null, |event| &event["data"])
     }
 }
 
@@ -152,7 +153,7 @@ pub(super) fn check_events(events: &[Value]) -> Result<()> {
     let mut last = 0;
     for event in events {
         let texts = ["at", "session", "trace", "kind"].iter().all(|field| event[*field].is_string());
-        ensure!(texts && event["v"] == 1, "an event lacks a field: {event}");
+        ensure!(texts && event["v"] == 2, "an event lacks a field: {event}");
         match event["seq"].as_u64() {
             Some(seq) => {
                 ensure!(seq == last + 1, "event {seq} follows event {last}");
@@ -176,7 +177,7 @@ mod tests {
             let order = order
                 .split_once('+')
                 .map_or_else(|| format!(r#""seq":{order}"#), |(after, n)| format!(r#""after":{after},"n":{n}"#));
-            let text = format!(r#"{{"v":1,{order},"at":"t","session":"s","trace":"t","kind":"{kind}"}}"#);
+            let text = format!(r#"{{"v":2,{order},"at":"t","session":"s","trace":"t","kind":"{kind}"}}"#);
             serde_json::from_str(&text).unwrap_or_default()
         };
         let events: Vec<Value> = lines.split(", ").map(event).collect();

@@ -8,16 +8,17 @@ use windlass_core::ask::{About, Ask};
 use windlass_core::id::{AskId, SessionId};
 use windlass_core::open_run::Glance;
 use windlass_core::store::{SessionStore, Skimmed};
-use windlass_core::workspace::{Files, Isolation};
+use windlass_core::terms::Isolation;
+use windlass_core::workspace::Files;
 use windlass_host::session_log::SessionLog;
 
 use super::block_on;
 use crate::args::AnswerArgs;
 use crate::exit;
 use crate::failure::Failure;
-use crate::how::How;
 use crate::out::say;
 use crate::plan;
+use crate::run_flags::RunFlags;
 use crate::safe::{json_line, message, one_line};
 use crate::session_run::{Desk, Opening, Which, ask_row, finish, prepare};
 use crate::view::ask::understand;
@@ -43,16 +44,15 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(format!("`{}` is no answer to `{id}`", args.words.join(" "))).hint(expected(&ask)));
     };
     let workspace = PathBuf::from(&glance.workspace);
-    let how = How::from_log(glance.how.as_ref())?.under(&args.agent, &args.limits, &workspace);
-    let ready = prepare(&how.agent, &how.limits)?;
-    let isolated = glance.open.as_ref().is_some_and(|open| open.isolated);
+    let flags = RunFlags::resumed(glance.flags.clone(), &args.unset, &args.agent, &args.limits, &workspace)?;
+    let ready = prepare(&flags.agent, &flags.limits)?;
     let opening = Opening {
-        agent: &how.agent,
-        limits: &how.limits,
+        agent: &flags.agent,
+        limits: &flags.limits,
         output: &args.output,
         which: Which::Named(session.to_string()),
-        isolation: if isolated { Isolation::Isolated } else { Isolation::InPlace },
-        contract: &how.contract,
+        isolation: glance.open.as_ref().map_or_else(Isolation::default, |open| open.isolation),
+        contract: &flags.contract,
         kept: None,
         only_land: false,
         room: None,

@@ -77,7 +77,7 @@ impl Read {
             let event = event?;
             match &event.kind {
                 // What was sent is what was there before the answer; a summary has no answer in the log.
-                EventKind::Said { message } if message.role == Role::Assistant => sent = Some(read.history.held()),
+                EventKind::Said { message, .. } if message.role == Role::Assistant => sent = Some(read.history.held()),
                 EventKind::Spent { call, cost_micros, estimated, .. } => {
                     if let Some(bytes) = sent.take() {
                         read.last = Some((*call, *cost_micros));

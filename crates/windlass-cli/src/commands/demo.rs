@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
-use windlass_core::workspace::Isolation;
+use windlass_core::terms::Isolation;
 
 use super::{block_on, replay, undo};
 use crate::args::{

@@ -5,14 +5,16 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::event::EventKind;
 
 use serde_json::json;
 use windlass_core::clock::Clock;
 use windlass_core::gate::Mode;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;
-use windlass_core::workspace::{Change, Changes, Files, Isolation, Opening, Workspaces};
-use windlass_engine::{Noted, Open};
+use windlass_core::terms::Isolation;
+use windlass_core::workspace::{Change, Changes, Files, Opening, Workspaces};
+use windlass_engine::Open;
 use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
@@ -96,7 +98,7 @@ fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
         true => Ok(false),
         false => {
             let Untold { landed, tree_hash } = untold;
-            note(card, Noted::Landed { landed, tree_hash }).map(|()| true)
+            note(card, EventKind::Landed { landed, tree_hash }).map(|()| true)
         }
     })
 }
@@ -195,7 +197,7 @@ async fn changes_of(settings: &Settings, root: &Arc<Root>, card: &Card) -> Resul
     let (Ok(session), Ok(run)) = (session, run) else {
         return Err(Failure::new(exit::FAILED, format!("the card of `{}` is damaged", card.name)));
     };
-    let opening = Opening { session: &session, run: &run, how: Isolation::Isolated, kept: Some(&card.name) };
+    let opening = Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept: Some(&card.name) };
     let transaction = all.open(opening).await.map_err(|err| Failure::new(exit::FAILED, err.message))?;
     let changes = transaction.changes().await.map_err(|err| Failure::new(exit::FAILED, err.message));
     // To look at it throws nothing away, also where your tree has all of it at this moment.
@@ -240,7 +242,7 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
     }
     let card = slot.card.clone();
     slot.discard().map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
-    if let Err(why) = note(&card, Noted::Discarded { name: card.name.clone() }) {
+    if let Err(why) = note(&card, EventKind::Discarded { name: card.name.clone() }) {
         say!("warning: the session's log does not say so: {}", message(&why.message()));
     }
     say!("{} is gone", args.name);
@@ -248,7 +250,7 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Notes in the log of its session what became of a copy.
-fn note(card: &Card, what: Noted) -> Result<(), Failure> {
+fn note(card: &Card, what: EventKind) -> Result<(), Failure> {
     let root = Arc::new(Root::open(&card.root).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?);
     let settings = Settings::load(Some(root.root()))?;
     let wired = wire::engine(&settings, &wire::Agent::Nobody, root, Mode::Ask, Vec::new(), Vec::new())?;

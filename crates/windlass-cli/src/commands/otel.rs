@@ -11,7 +11,7 @@ use windlass_telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp};
 use super::block_on;
 use crate::args::OtelArgs;
 use crate::failure::Failure;
-use crate::how::How;
+use crate::run_flags::RunFlags;
 use crate::session_run::session_id;
 use crate::settings::Settings;
 use crate::{exit, out, plan, telemetry};
@@ -34,8 +34,8 @@ pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
             match &event.kind {
                 EventKind::SessionOpened { model: first, .. } => model = first.clone(),
                 EventKind::ModelSwitched { to, .. } => model = Some(to.clone()),
-                EventKind::RunStarted { how, .. } => {
-                    let agent = How::from_log(how.as_ref()).map(|how| how.agent).unwrap_or_default();
+                EventKind::RunStarted { flags, .. } => {
+                    let agent = RunFlags::load(flags).map(|flags| flags.agent).unwrap_or_default();
                     spans.options.provider = plan::vendor_of(&agent, model.as_deref());
                 }
                 _ => {}

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use windlass_core::terms::Isolation;
 
 use serde_json::{Value, json};
 use windlass_core::ask::{Answer, Question};
@@ -41,7 +42,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     if let Some(mode) = &args.approval {
         gate.mode = mode.parse().map_err(Failure::usage)?;
     }
-    let place = Place { isolated: args.isolated, sandboxed: desk.held };
+    let place = Place { isolation: Isolation::from_flag(args.isolated), sandboxed: desk.held };
     let tool = desk.tool(&args.tool)?;
     let given = if args.words == ["-"] { standard_input()? } else { args.words.join(" ") };
     let judged = desk.judge(&gate, tool.as_ref(), &arguments(tool.as_ref(), &given)?, place);
@@ -125,7 +126,8 @@ fn run_case(desk: &Desk, gate: &PermissionGate, case: &Value) -> Result<Option<S
     if !["allow", "ask", "person", "deny"].contains(&expect) {
         return Err(format!("`{expect}` is not a verdict; use allow, ask, person or deny"));
     }
-    let place = Place { isolated: flag("isolated", false)?, sandboxed: flag("sandboxed", desk.held)? };
+    let place =
+        Place { isolation: Isolation::from_flag(flag("isolated", false)?), sandboxed: flag("sandboxed", desk.held)? };
     let decision = desk.judge(&gate, tool.as_ref(), &args, place).decision;
     let got = word(decision.verdict);
     let rule_fits = text("rule").is_none_or(|rule| rule == decision.rule);
@@ -231,7 +233,7 @@ struct Judged {
 }
 
 fn capability(place: Place) -> &'static str {
-    match (place.isolated, place.sandboxed) {
+    match (place.isolation.is_isolated(), place.sandboxed) {
         (false, false) => "in place, with no kernel sandbox",
         (false, true) => "in place, in a kernel sandbox",
         (true, false) => "on a private copy, with no kernel sandbox",

@@ -24,13 +24,13 @@ pub(super) fn text() -> String {
         text.push_str(&format!("| `{}` | {} | {variable} | {} |\n", key.name, value(key), cell(key.doc)));
     }
     text.push_str(
-        "\n## Events\n\nOne a line in `events.jsonl` and in `-o stream-json`. Every line has its `kind`, and:\n\n",
+        "\n## Events\n\nOne a line in `events.jsonl` and in `-o stream-json`. Every line has its `kind`, `data` with the fields below, and:\n\n",
     );
     text.push_str("- `seq`: Its number in the log, from 1 without gaps; a live one, which is shown and forgotten, has `after` (the last number) and `n` instead.\n");
     text.push_str(&fields(&schema["properties"], &[]));
     for (kind, doc, about) in kinds(&schema) {
         text.push_str(&format!("\n### `{kind}`\n\n{doc}\n"));
-        let fields = fields(about, &["kind"]);
+        let fields = fields(about, &[]);
         if !fields.is_empty() {
             text.push_str(&format!("\n{fields}"));
         }
@@ -139,18 +139,21 @@ fn value(key: &Key) -> String {
 /// Every kind of event with its words and its schema, by name.
 fn kinds(schema: &Value) -> Vec<(String, String, &Value)> {
     let mut found = Vec::new();
-    collect(schema, &mut found);
+    collect(schema, &schema["$defs"], &mut found);
     found.sort_by(|a, b| a.0.cmp(&b.0));
     found
 }
 
-fn collect<'a>(schema: &'a Value, found: &mut Vec<(String, String, &'a Value)>) {
+fn collect<'a>(schema: &'a Value, defined: &'a Value, found: &mut Vec<(String, String, &'a Value)>) {
     if let Some(kind) = schema.pointer("/properties/kind/const").and_then(Value::as_str) {
-        found.push((kind.to_owned(), description(schema), &schema["properties"]));
+        let data = &schema["properties"]["data"];
+        let name = data["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/"));
+        let data = name.map_or(data, |name| &defined[name]);
+        found.push((kind.to_owned(), description(schema), &data["properties"]));
         return;
     }
     for key in ["oneOf", "anyOf", "allOf"] {
-        schema[key].as_array().into_iter().flatten().for_each(|one| collect(one, found));
+        schema[key].as_array().into_iter().flatten().for_each(|one| collect(one, defined, found));
     }
 }
 
@@ -205,7 +208,7 @@ mod tests {
         assert!(found.len() >= 38, "{found:?}");
         for (kind, doc, about) in &found {
             assert!(!doc.is_empty(), "the event `{kind}` has no words");
-            for (field, about) in about.as_object().into_iter().flatten().filter(|(field, _)| *field != "kind") {
+            for (field, about) in about.as_object().into_iter().flatten() {
                 assert!(!description(about).is_empty(), "`{field}` of the event `{kind}` has no words");
             }
         }

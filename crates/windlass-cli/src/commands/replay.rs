@@ -30,7 +30,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
                 continue;
             }
             seen = true;
-            open = !matches!(event.kind, EventKind::RunFinished { .. });
+            open = !matches!(event.kind, EventKind::RunFinished(_));
             view.event(&event);
             if !open {
                 view.end();

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use windlass_core::event::EventKind;
 
 use futures_util::StreamExt;
 use serde_json::json;
@@ -14,7 +15,7 @@ use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::{Change, FileChange, Files};
-use windlass_engine::{Noted, Open};
+use windlass_engine::Open;
 use windlass_host::isolated::{undo_contents, undo_journal};
 use windlass_host::landing::undo::{Plan, plan, preview};
 use windlass_host::landing::{Contents, land};
@@ -71,20 +72,20 @@ impl Task {
     }
 
     /// It was noted under this number, and did not happen.
-    fn revoked(&self, seq: u64) -> Noted {
+    fn revoked(&self, seq: u64) -> EventKind {
         match self.redo {
             true => {
                 let (of, also) = self.also.split_first().map_or((self.of, &[][..]), |(first, rest)| (*first, rest));
-                Noted::Undone { of, also: also.to_vec(), swaps: self.swaps.clone() }
+                EventKind::undone(of, also.to_vec(), self.swaps.clone())
             }
-            false => Noted::Redone { of: seq, swaps: Vec::new() },
+            false => EventKind::redone(seq, Vec::new()),
         }
     }
 
-    fn noted(&self, swaps: Vec<Swap>) -> Noted {
+    fn noted(&self, swaps: Vec<Swap>) -> EventKind {
         match self.redo {
-            true => Noted::Redone { of: self.of, swaps },
-            false => Noted::Undone { of: self.of, also: self.also.clone(), swaps },
+            true => EventKind::redone(self.of, swaps),
+            false => EventKind::undone(self.of, self.also.clone(), swaps),
         }
     }
 }

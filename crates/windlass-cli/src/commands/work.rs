@@ -13,7 +13,7 @@ use windlass_core::message::Message;
 use windlass_core::open_run::Glance;
 use windlass_core::outcome::Outcome;
 use windlass_core::store::SessionStore;
-use windlass_core::workspace::Isolation;
+use windlass_core::terms::Isolation;
 use windlass_engine::Delivery;
 use windlass_host::config::Places;
 use windlass_host::isolated::Card;
@@ -23,8 +23,8 @@ use super::{answer, block_on, kept};
 use crate::args::{AgentArgs, ChatArgs, ContractArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::how::{How, over};
 use crate::plan;
+use crate::run_flags::{RunFlags, over};
 use crate::saved_plan;
 use crate::session_run::{Desk, Input, Opening, Ready, Which, finish, newest, prepare, prepare_landing, session_id};
 
@@ -75,7 +75,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
         limits: &args.limits,
         output: &args.output,
         which,
-        isolation: isolation(args.isolated || ready.needs_copy()),
+        isolation: Isolation::from_flag(args.isolated || ready.needs_copy()),
         contract: &contract,
         kept: None,
         only_land: false,
@@ -118,14 +118,14 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         };
     }
     // Another run is another decision about what it may do: it only keeps the model.
-    let agent = over(&How::model_from_log(glance.how.as_ref()), &args.agent);
+    let agent = over(&RunFlags::load_model(&glance.flags), &args.agent)?;
     let ready = prepare(&agent, &args.limits)?;
     let opening = Opening {
         agent: &agent,
         limits: &args.limits,
         output: &args.output,
         which: Which::Named(id.to_string()),
-        isolation: isolation(args.isolated || kept.is_some() || ready.needs_copy()),
+        isolation: Isolation::from_flag(args.isolated || kept.is_some() || ready.needs_copy()),
         contract: &args.contract,
         kept,
         only_land: false,
@@ -153,15 +153,16 @@ enum Answers {
 
 /// Offers what a session waits for: to the person at the terminal, or to whoever reads what is printed.
 fn answers(args: &ResumeArgs, id: &SessionId, glance: &Glance, talks: bool) -> Result<Answers, Failure> {
-    let how = How::from_log(glance.how.as_ref())?.under(&args.agent, &args.limits, Path::new(&glance.workspace));
-    let ready = prepare(&how.agent, &how.limits)?;
+    let workspace = Path::new(&glance.workspace);
+    let flags = RunFlags::resumed(glance.flags.clone(), &args.unset, &args.agent, &args.limits, workspace)?;
+    let ready = prepare(&flags.agent, &flags.limits)?;
     let opening = Opening {
-        agent: &how.agent,
-        limits: &how.limits,
+        agent: &flags.agent,
+        limits: &flags.limits,
         output: &args.output,
         which: Which::Named(id.to_string()),
-        isolation: isolation(glance.open.as_ref().is_some_and(|open| open.isolated)),
-        contract: &how.contract,
+        isolation: glance.open.as_ref().map_or_else(Isolation::default, |open| open.isolation),
+        contract: &flags.contract,
         kept: None,
         only_land: false,
         room: None,
@@ -244,10 +245,6 @@ async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> 
         }
     }
     Ok(Some(String::new()))
-}
-
-fn isolation(isolated: bool) -> Isolation {
-    if isolated { Isolation::Isolated } else { Isolation::InPlace }
 }
 
 async fn one(ready: Ready, opening: Opening<'_>, prompt: Message) -> Result<ExitCode, Failure> {

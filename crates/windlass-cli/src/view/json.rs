@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 use windlass_core::ask::Ask;
-use windlass_core::budget::Limit;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Role;
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::RunSummary;
 
 use crate::out;
 
@@ -19,7 +18,7 @@ pub(crate) struct JsonView {
     text: String,
     warnings: Vec<Value>,
     ask: Option<Ask>,
-    finished: Option<EventKind>,
+    finished: Option<RunSummary>,
     landed: Option<Value>,
     kept: Option<String>,
 }
@@ -48,7 +47,7 @@ impl JsonView {
                 *self = Self::new(&self.session, self.structured);
                 self.run.clone_from(&event.run);
             }
-            EventKind::Said { message } if message.role == Role::Assistant => {
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 let text = message.text();
                 if !text.is_empty() {
                     self.text = text;
@@ -65,51 +64,34 @@ impl JsonView {
                     "left": landed.left }));
             }
             EventKind::Kept { name } => self.kept = Some(name.clone()),
-            EventKind::RunFinished { .. } => self.finished = Some(event.kind.clone()),
+            EventKind::RunFinished(summary) => self.finished = Some(summary.clone()),
             _ => {}
         }
     }
 
-    pub(crate) fn end(&mut self) {
-        let mut result = json!({ "session": self.session, "run": self.run });
-        match self.finished.take() {
-            Some(EventKind::RunFinished {
-                outcome,
-                files,
-                totals,
-                ms,
-                evidence,
-                judge_changed,
-                limits,
-                output,
-                ..
-            }) => {
-                let exceeded = match &outcome {
-                    Outcome::BudgetExceeded { limit } | Outcome::CompletedWithLimitExceeded { limit } => Some(*limit),
-                    Outcome::TimedOut => Some(Limit::Time),
-                    Outcome::MaxSteps => Some(Limit::Steps),
-                    _ => None,
-                };
-                result["iterations"] = totals.iterations.into();
-                result["limits"] = json!(limits);
-                result["exceeded"] = json!(exceeded);
-                if self.structured {
-                    result["structured_output"] = output.unwrap_or_default();
-                }
-                result["status"] = outcome.sdk_status().into();
-                result["outcome"] = json!(outcome);
-                result["files"] = json!(files);
-                result["totals"] = json!(totals);
-                result["cost_usd"] = (totals.cost_micros as f64 / 1_000_000.0).into();
-                result["ms"] = ms.into();
-                result["evidence"] = json!(evidence);
-                result["judge_changed"] = json!(judge_changed);
-            }
-            _ => {
-                result["status"] = "waiting".into();
-                result["ask"] = json!(self.ask);
-            }
+    /// The summary as the terminal event has it, with what programs would otherwise compute from it.
+    fn finished_result(&self, summary: &RunSummary) -> Value {
+        let mut result = json!({ "session": self.session, "run": self.run, "status": summary.outcome.sdk_status(),
+            "iterations": summary.totals.iterations, "exceeded": summary.outcome.exceeded(),
+            "cost_usd": summary.totals.cost_micros as f64 / 1_000_000.0 });
+        // Empty lists are left out of the event, and programs that read one object expect them.
+        result["evidence"] = json!(summary.evidence);
+        result["judge_changed"] = json!(summary.judge_changed);
+        result["limits"] = json!(summary.limits);
+        if let (Value::Object(result), Ok(Value::Object(fields))) = (&mut result, serde_json::to_value(summary)) {
+            result.extend(fields.into_iter().filter(|(name, _)| name != "output"));
         }
+        if self.structured {
+            result["structured_output"] = summary.output.clone().unwrap_or_default();
+        }
+        result
+    }
+
+    pub(crate) fn end(&mut self) {
+        let mut result = match &self.finished {
+            Some(summary) => self.finished_result(summary),
+            None => json!({ "session": self.session, "run": self.run, "status": "waiting", "ask": self.ask }),
+        };
         result["warnings"] = std::mem::take(&mut self.warnings).into();
         result["landed"] = json!(self.landed.take());
         result["transaction"] = json!(self.kept.take());

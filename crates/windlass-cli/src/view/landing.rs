@@ -2,8 +2,9 @@
 
 use windlass_core::budget::{Budget, Spent};
 use windlass_core::event::EventKind;
+use windlass_core::terms::{GateKind, MeteringKind, SandboxTier, Terms};
 use windlass_core::validator::{Judgement, Report};
-use windlass_core::workspace::{Landed, SandboxTier, Terms};
+use windlass_core::workspace::Landed;
 
 use super::progress::{dollars, thousands};
 use super::style::Style;
@@ -42,14 +43,13 @@ pub(super) fn opened(terms: &Terms, name: Option<&str>) -> String {
 /// The tier, network and metering of a run, and what the tier does not hold.
 fn held(terms: &Terms) -> String {
     let sandbox = match terms.tier {
-        SandboxTier::None if terms.isolation == "none" => "sandbox: none".to_owned(),
-        SandboxTier::None => format!("sandbox: {}", terms.isolation),
+        SandboxTier::None => format!("sandbox: {}", terms.confinement()),
         tier => format!("sandbox: {}", tier.word()),
     };
-    let metering = match terms.metering.as_str() {
-        "wire" => "model calls metered",
-        "reported" => "spending as the agent reports it",
-        _ => "spending not metered",
+    let metering = match terms.metering {
+        MeteringKind::Wire => "model calls metered",
+        MeteringKind::Reported => "spending as the agent reports it",
+        MeteringKind::None => "spending not metered",
     };
     let mut line = format!("{sandbox} · network: {} · {metering}", terms.network);
     if !terms.not_held.is_empty() {
@@ -60,28 +60,28 @@ fn held(terms: &Terms) -> String {
 
 /// What holds an agent that is not ours, said before it starts.
 pub(super) fn foreign(name: &str, terms: &Terms) -> Vec<(Style, String)> {
-    let gate = match terms.gate.as_str() {
-        "per_call" => "each call is judged",
-        _ => "calls are not judged one by one, the sandbox holds them",
+    let gate = match terms.gate {
+        GateKind::PerCall => "each call is judged",
+        GateKind::SandboxOnly => "calls are not judged one by one, the sandbox holds them",
     };
     let version = terms.agent_version.as_ref().map(|version| format!(" {}", one_line(version))).unwrap_or_default();
-    let (isolation, network) = (&terms.isolation, &terms.network);
+    let (confinement, network) = (terms.confinement(), &terms.network);
     let mut lines =
-        vec![(Style::Dim, format!("{name}{version} works on a copy ({isolation}); {gate}; network: {network}"))];
+        vec![(Style::Dim, format!("{name}{version} works on a copy ({confinement}); {gate}; network: {network}"))];
     if !terms.not_held.is_empty() {
         lines.push((Style::Dim, format!("not held: {}", terms.not_held.join("; "))));
     }
-    match terms.metering.as_str() {
-        "wire" => {
+    match terms.metering {
+        MeteringKind::Wire => {
             lines.push((Style::Dim, "metering: wire (its model is asked through us, with a key it never sees)".into()))
         }
-        "reported" => lines.push((
+        MeteringKind::Reported => lines.push((
             Style::Warning,
             "metering: reported (what it spends is its own word, limits are looked at between its turns, it reaches its vendor itself, and it holds \
              your login)"
                 .into(),
         )),
-        _ => lines
+        MeteringKind::None => lines
             .push((Style::Warning, "metering: none (nothing is counted or limited, and it holds your login)".into())),
     }
     lines

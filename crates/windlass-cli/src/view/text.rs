@@ -8,7 +8,8 @@ use windlass_core::budget::Spent;
 use windlass_core::event::{DeltaOf, Event, EventKind};
 use windlass_core::id::{CallId, SessionId};
 use windlass_core::message::{Origin, Role, ToolCall, ToolResult};
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary};
+use windlass_core::provider::ProviderErrorKind;
 use windlass_core::workspace::{Change, FileChange};
 
 use super::context::made_room;
@@ -98,11 +99,11 @@ impl TextView {
                 "thinking".clone_into(&mut self.progress.doing);
             }
             EventKind::Delta { of, text } => self.delta(of, text),
-            EventKind::Said { message } if message.role == Role::Assistant => {
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 self.wanted.extend(message.calls().map(|call| (call.id.clone(), describe(call))));
                 self.said(&message.text());
             }
-            EventKind::Said { message } if message.origin == Origin::Engine && self.verbose => {
+            EventKind::Said { message, .. } if message.origin == Origin::Engine && self.verbose => {
                 self.note(Style::Dim, &format!("(to the model) {}", first_line(&message.text(), 200)));
             }
             EventKind::CallStarted { call, .. } => self.call_started(call),
@@ -135,7 +136,7 @@ impl TextView {
             EventKind::ValidationStarted { validator } => {
                 self.progress.doing = format!("checking: {}", first_line(validator, 80));
             }
-            EventKind::RunFinished { outcome, files, totals, ms, limits, transaction, output, .. } => {
+            EventKind::RunFinished(RunSummary { outcome, files, totals, ms, limits, transaction, output, .. }) => {
                 if let Some(output) = output {
                     self.answered(output);
                 }
@@ -396,15 +397,15 @@ pub(crate) fn explain(outcome: &Outcome, session: &SessionId, kept: Option<&str>
         None => format!("`windlass resume {session}`"),
     };
     let (detail, advice) = match outcome {
-        Outcome::Failed { reason, detail } => {
-            let advice = match reason {
-                FailReason::Provider if detail.starts_with("authentication") => {
+        Outcome::Failed { reason, detail, provider_error } => {
+            let advice = match (reason, provider_error) {
+                (_, Some(ProviderErrorKind::Authentication)) => {
                     Some("check the key; `windlass doctor` says which one is used".to_owned())
                 }
-                FailReason::Provider if detail.starts_with("model_not_found") => {
+                (_, Some(ProviderErrorKind::ModelNotFound)) => {
                     Some("`windlass models` lists the models that are known".to_owned())
                 }
-                FailReason::Provider => Some(format!("nothing is lost: {resume} goes on from here")),
+                (FailReason::Provider, _) => Some(format!("nothing is lost: {resume} goes on from here")),
                 _ => None,
             };
             (detail.clone(), advice)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use windlass_core::event::EventKind;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
@@ -9,7 +10,7 @@ use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime};
-use windlass_engine::{NativeOptions, NativeRuntime, Noted};
+use windlass_engine::{NativeOptions, NativeRuntime};
 use windlass_host::sandbox::{AgentPlan, HomeFile};
 use windlass_host::secret::Credentials;
 use windlass_providers::WireProvider;
@@ -55,7 +56,7 @@ pub(super) struct Chosen {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) mode: RunMode,
     /// That it is less than what was asked for, and why.
-    pub(super) fell: Option<Noted>,
+    pub(super) fell: Option<EventKind>,
 }
 
 impl Making<'_> {
@@ -80,7 +81,7 @@ impl Making<'_> {
                 return Ok(Chosen { runtime, mode, fell });
             };
             let (from, to) = (works.mode.word().to_owned(), below.word().to_owned());
-            fell = Some(Noted::FailedOver { from, to, reason: format!("missing: {}", unmet.missing) });
+            fell = Some(EventKind::FailedOver { from, to, reason: format!("missing: {}", unmet.missing) });
             mode = below;
         }
     }
@@ -183,7 +184,7 @@ fn chosen_foreign(runtime: Arc<dyn Runtime>, works: &Works<'_>) -> Result<Chosen
         RunMode::Analysis
     };
     let (from, to) = (works.mode.word().to_owned(), less.word().to_owned());
-    let fell = Some(Noted::FailedOver { from, to, reason: format!("missing: {}", unmet.missing) });
+    let fell = Some(EventKind::FailedOver { from, to, reason: format!("missing: {}", unmet.missing) });
     Ok(Chosen { runtime, mode: less, fell })
 }
 

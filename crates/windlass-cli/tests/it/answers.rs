@@ -60,7 +60,7 @@ fn a_run_goes_on_from_answer_to_answer_and_does_each_thing_once() {
     for (kind, times) in [("run_started", 1), ("run_finished", 1), ("call_started", 3), ("call_finished", 3)] {
         assert_eq!(count(&place, kind), times, "{kind}");
     }
-    assert_eq!(place.log().last().unwrap()["limits"]["steps"], 7, "under the limits it was started with");
+    assert_eq!(place.log().last().unwrap()["data"]["limits"]["steps"], 7, "under the limits it was started with");
     // Used up.
     let output = place.run(&["answer", id, "yes"]);
     assert_eq!(output.code, 2);
@@ -136,7 +136,7 @@ fn a_copy_that_waits_goes_on_by_its_name() {
     let script = place.script("follow = \"history\"\n[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"b.txt\", content = \"x\" } }, { name = \"ask_user\", args = { question = \"which?\" } }]\n[[step]]\nexpect = \"that one\"\ntext = \"ok\"\n");
     let output = place.run(&["run", "--script", &script, "--validate", "none", "go"]);
     assert_eq!(output.code, 5, "{}", output.err);
-    let kept = place.log().into_iter().rev().find(|event| event["kind"] == "kept").unwrap()["name"].clone();
+    let kept = place.log().into_iter().rev().find(|event| event["kind"] == "kept").unwrap()["data"]["name"].clone();
     let output = place.run(&["resume", kept.as_str().unwrap()]);
     assert_eq!(output.code, 5, "{}", output.err);
     let ask = ask_of(&output.out);
@@ -259,7 +259,8 @@ fn a_run_whose_terms_cannot_be_read_does_not_go_on_under_looser_ones() {
         let output = place.play(THREE, &["--approval", "ask", "--sandbox", "read-only"]);
         assert_eq!(output.code, 5, "{}", output.err);
         let id = ask_of(&output.out)["id"].as_str().unwrap().to_owned();
-        tamper(&place, "\"sandbox\":\"read-only\"", to);
+        let asks = "\"approval\":\"ask\",";
+        tamper(&place, &format!("{asks}\"sandbox\":\"read-only\""), &format!("{asks}{to}"));
         for args in [&["answer", &id, "yes"][..], &["resume"]] {
             let output = place.run(args);
             assert_eq!(output.code, 2, "{to}: {}", output.err);

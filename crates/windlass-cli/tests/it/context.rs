@@ -175,9 +175,12 @@ text = "done"
     let output = place.play(script, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
     let told = |place: &Place| {
-        let said =
-            place.log().into_iter().filter(|event| event["kind"] == "said" && event["message"]["origin"] == "engine");
-        said.map(|event| event["message"]["parts"][0]["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let said = place
+            .log()
+            .into_iter()
+            .filter(|event| event["kind"] == "said" && event["data"]["message"]["origin"] == "engine");
+        said.map(|event| event["data"]["message"]["parts"][0]["data"]["text"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(told(&place).len(), 1, "{:?}", told(&place));
     let id = id_of(&place.sessions()[0]);
@@ -204,7 +207,7 @@ fn a_small_window_is_enough_for_a_long_run_and_what_gave_way_is_shown() {
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(output.err.contains("the log still has it"), "{}", output.err);
     let made: Vec<Value> = place.log().into_iter().filter(|event| event["kind"] == "compacted").collect();
-    assert!(!made.is_empty() && made.iter().all(|event| event["by"] == "window"));
+    assert!(!made.is_empty() && made.iter().all(|event| event["data"]["by"] == "window"));
     let id = id_of(&place.sessions()[0]);
     assert!(place.run(&["sessions", "show", &id]).out.contains("the model goes on"));
     let view: Value = serde_json::from_str(&place.run(&["context", "--json"]).out).unwrap();

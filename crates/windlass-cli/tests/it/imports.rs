@@ -32,10 +32,10 @@ fn check_goes_on(text: &str, kind: &str) {
     assert_eq!(output.out, "I know what was before\n");
     let log = place.log();
     let opened = &log[0];
-    assert_eq!((&opened["kind"], &opened["runtime"]), (&"session_opened".into(), &kind.into()));
+    assert_eq!((&opened["kind"], &opened["data"]["runtime"]), (&"session_opened".into(), &kind.into()));
     let ends: Vec<_> = log.iter().filter(|event| event["kind"] == "run_finished").collect();
     assert_eq!(ends.len(), 3);
-    assert_eq!(ends[2]["outcome"]["is"], "completed");
+    assert_eq!(ends[2]["data"]["outcome"]["is"], "completed");
     let shown = place.run(&["sessions", "list"]).out;
     assert!(shown.contains(id) && shown.contains("please do"), "{shown}");
 }
@@ -65,12 +65,12 @@ fn an_export_comes_back_as_it_was_and_a_taken_id_is_said() {
     // All but the flags it was started with: those of a file do not count.
     let without_flags = |text: &str| -> Vec<Value> {
         let mut events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        events.iter_mut().for_each(|event| drop(event.as_object_mut().unwrap().remove("how")));
+        events.iter_mut().for_each(|event| drop(event["data"].as_object_mut().unwrap().remove("flags")));
         events
     };
     let back = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
     assert_eq!(without_flags(&back), without_flags(&log));
-    assert!(log.contains("\"how\":") && !back.contains("\"how\":"));
+    assert!(log.contains("\"flags\":") && !back.contains("\"flags\":"));
     let script = place.script("[[step]]\nexpect = \"hello there\"\ntext = \"x\"\n");
     assert_eq!(place.run(&["resume", "--script", &script, &id, "more"]).code, 0);
 }
@@ -79,11 +79,11 @@ fn an_export_comes_back_as_it_was_and_a_taken_id_is_said() {
 fn what_cannot_be_imported_is_named_and_nothing_is_left() {
     let place = Place::new();
     let newer = "{\"v\":99,\"seq\":1,\"session\":\"s\",\"kind\":\"x\"}\n";
-    let outside = "{\"v\":1,\"seq\":1,\"at\":\"2026-11-15T03:14:45.007Z\",\"session\":\"../x\",\"trace\":\"t\",\
-                   \"kind\":\"session_opened\",\"workspace\":\"/w\",\"runtime\":\"native\",\"program\":\"0\"}\n";
+    let outside = "{\"v\":2,\"seq\":1,\"at\":\"2026-11-15T03:14:45.007Z\",\"session\":\"../x\",\"trace\":\"t\",\
+                   \"kind\":\"session_opened\",\"data\":{\"workspace\":\"/w\",\"runtime\":\"native\",\"program\":\"0\"}}\n";
     let damaged = format!("{CLAUDE}{{\"type\":\"user\",");
     for (text, code, says) in [
-        (newer, 1, "line 1 was written by a newer version (format 99)"),
+        (newer, 1, "line 1 was written by another version (format 99"),
         (outside, 1, "`../x` is not a valid session id"),
         (damaged.as_str(), 1, "line 20: it is not JSON"),
         ("hello\n", 1, "line 1: it is not JSON"),

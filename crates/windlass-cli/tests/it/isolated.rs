@@ -119,7 +119,7 @@ fn a_kept_run_lands_by_order_or_is_thrown_away() {
     let noted = place.sessions().iter().any(|session| {
         let log = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
         let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-        last["kind"] == "discarded" && last["name"] == name.as_str()
+        last["kind"] == "discarded" && last["data"]["name"] == name.as_str()
     });
     assert!(noted);
     for bad in ["../x", "nobody-home-1"] {
@@ -426,7 +426,8 @@ fn in_place_work_is_undone_call_by_call() {
     let output = place.play(&script, &["--yes", "--approval", "auto"]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!((place.read("value.txt"), place.read("new.txt")), ("two\n".into(), "n\n".into()));
-    let call = place.log().into_iter().find(|event| event["command"].is_string()).unwrap()["call"].clone();
+    let call =
+        place.log().into_iter().find(|event| event["data"]["command"].is_string()).unwrap()["data"]["call"].clone();
     let preview = place.run(&["undo", "--call", call.as_str().unwrap(), "--preview"]);
     assert!(preview.out.contains("+one") && place.read("value.txt") == "two\n", "{}", preview.out);
     assert_eq!(place.run(&["undo", "--call", call.as_str().unwrap()]).code, 0);

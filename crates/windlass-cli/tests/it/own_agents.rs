@@ -37,7 +37,7 @@ fn check_prompt(program: &str, settings: &str) {
     assert!(seen.starts_with("You are working") && seen.ends_with("The task:\nwrite it down"), "{seen}");
     assert!(output.out.contains("all is well"), "{}", output.out);
     let opened = place.log().into_iter().find(|event| event["kind"] == "transaction_opened").unwrap();
-    assert_eq!(opened["gate"], "sandbox_only", "{opened}");
+    assert_eq!(opened["data"]["gate"], "sandbox_only", "{opened}");
 }
 
 #[test]

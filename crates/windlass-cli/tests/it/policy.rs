@@ -141,7 +141,7 @@ fn play(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, S
     let results = of("call_ended");
     let results = if results.is_empty() { of("call_finished") } else { results };
     let decided =
-        started.map(|event| format!("{} {}", event["kind"].as_str().unwrap(), event["rule"].as_str().unwrap()));
+        started.map(|event| format!("{} {}", event["kind"].as_str().unwrap(), event["data"]["rule"].as_str().unwrap()));
     decided.zip(results.iter().map(ToString::to_string)).collect()
 }
 

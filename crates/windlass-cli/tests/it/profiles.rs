@@ -31,7 +31,7 @@ fn profiles_that_only_look_change_nothing_even_where_everything_is_allowed() {
             .log()
             .iter()
             .filter(|event| event["kind"] == "call_finished")
-            .map(|event| event["result"]["text"].as_str().unwrap().to_owned())
+            .map(|event| event["data"]["result"]["text"].as_str().unwrap().to_owned())
             .collect();
         assert!(results[0].starts_with("Error [unknown_tool]"), "{profile}: {results:?}");
     }

@@ -137,12 +137,12 @@ fn check_chosen(settings: &[(&str, &str)], flags: &[&str], says: &str) {
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(output.err.contains(&format!("runtime: {says}")), "{}", output.err);
     let log = place.log();
-    let note = log.iter().find(|event| event["code"] == "runtime_chosen").unwrap();
-    let text = note["text"].as_str().unwrap();
+    let note = log.iter().find(|event| event["data"]["code"] == "runtime_chosen").unwrap();
+    let text = note["data"]["text"].as_str().unwrap();
     assert!(text.starts_with(says) && text.contains("not claude-code: "), "{text}");
     // Whoever goes on with it goes on with the one that was chosen.
     let began = log.iter().find(|event| event["kind"] == "run_started").unwrap();
-    assert_eq!(began["how"]["agent"]["runtime"].as_str(), says.split(' ').next());
+    assert_eq!(began["data"]["flags"]["runtime"].as_str(), says.split(' ').next());
 }
 
 #[test]

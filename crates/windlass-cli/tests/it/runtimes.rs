@@ -54,7 +54,7 @@ fn check_done(script: &str, flags: &[&str], fell: Option<&str>, text: &str) {
     assert_eq!(output.code, 0, "{}", output.err);
     assert_eq!(place.read("a.txt"), text);
     let found = place.log().into_iter().find(|event| event["kind"] == "failed_over");
-    assert_eq!(found.as_ref().map(|event| event["to"].as_str().unwrap()), fell);
+    assert_eq!(found.as_ref().map(|event| event["data"]["to"].as_str().unwrap()), fell);
     assert_eq!(output.err.contains("instead of"), fell.is_some(), "{}", output.err);
 }
 

@@ -50,7 +50,7 @@ fn reading_outside_works_where_it_is_allowed_and_only_there() {
         .log()
         .iter()
         .filter(|event| event["kind"] == "call_finished")
-        .map(|event| event["result"]["text"].as_str().unwrap().to_owned())
+        .map(|event| event["data"]["result"]["text"].as_str().unwrap().to_owned())
         .collect();
     assert!(results[0].contains("root:"), "{}", results[0]);
     assert!(results[1].starts_with("Error [denied]") && !results[1].contains("dear"), "{}", results[1]);

@@ -90,8 +90,8 @@ fn a_planted_key_appears_nowhere() {
         .out
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .filter(|event| event["kind"] == "delta" && event["of"] == "text")
-        .map(|event| event["text"].as_str().unwrap().to_owned())
+        .filter(|event| event["kind"] == "delta" && event["data"]["of"] == "text")
+        .map(|event| event["data"]["text"].as_str().unwrap().to_owned())
         .collect();
     let gone = "[redacted by windlass: secret]";
     assert_eq!(deltas, format!("the keys are [redacted by windlass: github token] and {gone} and {gone}"));
@@ -104,7 +104,7 @@ fn a_planted_key_appears_nowhere() {
     assert!(!place.work().join("bad.txt").exists());
     let log = place.log();
     let warned: Vec<_> =
-        log.iter().filter(|event| event["code"] == "key_in_file").map(|event| &event["text"]).collect();
+        log.iter().filter(|event| event["data"]["code"] == "key_in_file").map(|event| &event["data"]["text"]).collect();
     assert_eq!(warned, ["new.txt:2: this looks like a github token"]);
     for command in [vec!["sessions", "show", "--last"], vec!["sessions", "list"]] {
         let output = place.run(&command);
@@ -207,7 +207,10 @@ fn a_key_that_a_command_writes_is_told_like_one_that_a_tool_writes() {
         assert!(String::from_utf8_lossy(&std::fs::read(place.work().join(name)).unwrap()).contains(SHAPED), "{name}");
     }
     let log = place.log();
-    let warned = log.iter().filter(|event| event["code"] == "key_in_file").map(|event| event["text"].as_str().unwrap());
+    let warned = log
+        .iter()
+        .filter(|event| event["data"]["code"] == "key_in_file")
+        .map(|event| event["data"]["text"].as_str().unwrap());
     let says = |at: &str| format!("{at}: this looks like a github token");
     assert_eq!(warned.collect::<Vec<_>>(), [says("new.txt:2"), says("made.txt:2"), says("more.txt:2")]);
     assert_eq!(log.last().unwrap()["kind"], "run_finished");

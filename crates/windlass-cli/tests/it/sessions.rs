@@ -30,8 +30,8 @@ fn the_stream_is_the_log_and_the_result_carries_the_same_numbers() {
     let output = place.play(EDIT, &["--approval", "edit", "--json"]);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     let end = place.log().pop().unwrap();
-    assert_eq!(result["totals"], end["totals"]);
-    assert_eq!(result["files"], end["files"]);
+    assert_eq!(result["totals"], end["data"]["totals"]);
+    assert_eq!(result["files"], end["data"]["files"]);
     assert_eq!(result["files"][0]["path"], "a.txt");
     assert_eq!(result["text"], "done");
     assert_eq!(result["status"], "completed");
@@ -99,7 +99,7 @@ fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
     assert_eq!(after[..before.len()], before[..]);
     let ends: Vec<&Value> = after.iter().filter(|event| event["kind"] == "run_finished").collect();
     assert_eq!(ends.len(), 2);
-    assert_eq!(ends[0]["outcome"]["reason"], "interrupted");
+    assert_eq!(ends[0]["data"]["outcome"]["reason"], "interrupted");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
     let good = std::fs::read_to_string(&log).unwrap();
     let script = place.script(HELLO);
     let damaged = good.replacen("\"kind\":\"run_started\"", "\"kind\":\"run_st", 1);
-    let newer = good.replacen("{\"v\":1,", "{\"v\":99,", 1);
+    let newer = good.replacen("{\"v\":2,", "{\"v\":99,", 1);
     for (text, says) in [(damaged, "events.jsonl"), (newer, "newer")] {
         std::fs::write(&log, &text).unwrap();
         let output = place.run(&["resume", "--script", &script, &id, "x"]);
@@ -120,10 +120,10 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
         assert_eq!(std::fs::read_to_string(&log).unwrap(), text, "left untouched");
     }
     // A torn last line is set aside with a notice, and the session goes on.
-    std::fs::write(&log, format!("{good}{{\"v\":1,\"seq\":9")).unwrap();
+    std::fs::write(&log, format!("{good}{{\"v\":2,\"seq\":9")).unwrap();
     let output = place.run(&["resume", "--script", &script, &id, "x"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert!(place.log().iter().any(|event| event["kind"] == "warned" && event["code"] == "log_repaired"));
+    assert!(place.log().iter().any(|event| event["kind"] == "warned" && event["data"]["code"] == "log_repaired"));
     assert!(output.err.contains("was set aside in"), "{}", output.err);
 }
 

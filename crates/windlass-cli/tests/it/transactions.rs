@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::terms::{Isolation, Strategy};
 
 use windlass_core::CancellationToken;
 use windlass_core::clock::Timestamp;
@@ -110,7 +111,7 @@ impl Lab {
 
     async fn try_open(&self, all: &Transactions, kept: Option<&str>) -> Result<Box<dyn Transaction>, WorkspaceError> {
         let (session, run) = (SessionId::fresh(Timestamp::from_millis(0), 1), RunId::nth(1));
-        all.open(Opening { session: &session, run: &run, how: Isolation::Isolated, kept }).await
+        all.open(Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept }).await
     }
 
     /// Everything below the workspace but git's own files: bytes, modes and link targets.
@@ -236,7 +237,7 @@ async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
     let lab = Lab::committed(FILES);
     let before = lab.tree();
     let run = lab.open().await;
-    assert_eq!(run.0.terms().strategy, "overlay");
+    assert_eq!(run.0.terms().strategy, Strategy::Overlay);
     assert!(run.sh("pwd").await.trim() == lab.work().to_str().unwrap(), "at the same path");
     run.write("new/file.txt", "new\n");
     run.sh(
@@ -736,7 +737,7 @@ async fn a_tree_that_cannot_be_layered_is_copied_and_says_so() {
     let before = lab.tree();
     let run = lab.open().await;
     let strategy = run.0.terms().strategy;
-    assert!(["copy", "reflink"].contains(&strategy.as_str()), "{strategy}");
+    assert!([Strategy::Copy, Strategy::Reflink].contains(&strategy), "{strategy}");
     let notes = run.0.notes().join("\n");
     assert!(notes.contains("mounted in the tree"), "{notes}");
     run.sh("test -e out/x.o && echo run > a.txt && rm gone.txt && echo n > new.txt && echo y > out/y.o").await;

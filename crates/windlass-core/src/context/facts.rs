@@ -7,6 +7,7 @@ use crate::context::Instruction;
 use crate::event::{Event, EventKind};
 use crate::id::CallId;
 use crate::message::Role;
+use crate::outcome::RunSummary;
 use crate::validator::Judgement;
 use crate::workspace::ProcessEnd;
 
@@ -77,13 +78,13 @@ impl Facts {
                 let begun = (line(&prompt.text(), MAX_LINE), "not ended".to_owned());
                 push(&mut self.runs, MAX_ROWS, begun);
             }
-            EventKind::RunFinished { outcome, .. } => {
+            EventKind::RunFinished(RunSummary { outcome, .. }) => {
                 if let Some(run) = self.runs.back_mut() {
                     run.1 = outcome.word().to_owned();
                 }
                 self.open.clear();
             }
-            EventKind::Said { message } if message.role == Role::Assistant => {
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 self.steps += 1;
                 // An answer may be megabytes long, and its beginning is enough.
                 let text = message.text_start(MAX_ANSWER);

@@ -129,7 +129,7 @@ pub(super) fn instructions(path: &str) -> Option<Decision> {
 
 fn git_of(simple: &Simple, place: Place) -> Option<Decision> {
     let destroys = if simple.name() == "git" { destructive_git(simple.args())? } else { return None };
-    (!place.isolated || destroys == "push").then(|| {
+    (!place.isolation.is_isolated() || destroys == "push").then(|| {
         Decision::new(Verdict::Person, "floor: destructive git", "it throws work away or rewrites what others have")
     })
 }

@@ -97,7 +97,7 @@ pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
             format!("`{path}` changes what agents may do here; only a person can allow it"),
         ));
     }
-    if !place.isolated && runs_later(&lower) {
+    if !place.isolation.is_isolated() && runs_later(&lower) {
         return Some(Decision::new(
             Verdict::Person,
             "floor: runs on this machine later",

@@ -68,8 +68,8 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         // Counts that cannot be are not believed: our own stand in their place.
         "spending_is_sane" => {
             let spent = facts.of("spent").next().cloned().unwrap_or_default();
-            let tokens = spent["total"]["usage"]["output"].as_u64().unwrap_or(u64::MAX);
-            holds(tokens < 100_000 && !spent["call"].is_null(), || spent.to_string())
+            let tokens = spent["data"]["total"]["usage"]["output"].as_u64().unwrap_or(u64::MAX);
+            holds(tokens < 100_000 && !spent["data"]["call"].is_null(), || spent.to_string())
         }
         "results_pair_with_calls" => {
             let server = facts.server.as_ref().ok_or("there was no model server")?;
@@ -79,9 +79,9 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
             })
         }
         "approval_matches_execution" => {
-            let shown = facts.of("asked").map(|event| &event["ask"]["about"]["call"]["args"]);
-            let said = facts.of("said").find_map(|event| event["message"]["parts"].as_array()?.last().cloned());
-            let said = said.unwrap_or_default()["args"].clone();
+            let shown = facts.of("asked").map(|event| &event["data"]["ask"]["about"]["call"]["args"]);
+            let said = facts.of("said").find_map(|event| event["data"]["message"]["parts"].as_array()?.last().cloned());
+            let said = said.unwrap_or_default()["data"]["args"].clone();
             let all: Vec<&Value> = shown.chain(facts.started().map(|call| &call["args"])).collect();
             holds(!all.is_empty() && all.iter().all(|args| **args == said), || format!("{all:?} {said}"))
         }
@@ -113,7 +113,7 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
 fn outcomes(facts: &Facts<'_>) -> HashSet<&'static str> {
     let mut all = HashSet::new();
     all.insert(if facts.main.code == 0 { "ok" } else { "error" });
-    let failed = facts.of("call_finished").any(|event| !event["result"]["error"].is_null());
+    let failed = facts.of("call_finished").any(|event| !event["data"]["result"]["error"].is_null());
     if failed {
         all.insert("tool_error");
     }
@@ -131,7 +131,7 @@ fn times(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "finishes_within_ms" => at_most(facts.main.took),
         "idle_timeout_fires_within_ms" => {
             at_most(facts.main.took)?;
-            let idle = |event: &Value| event["reason"].as_str().is_some_and(|text| text.contains("no byte"));
+            let idle = |event: &Value| event["data"]["reason"].as_str().is_some_and(|text| text.contains("no byte"));
             holds(facts.of("waited").any(idle), || "nothing says that no byte came".to_owned())
         }
         "cancel_works_within_ms" => at_most(facts.main.stopped_in.unwrap_or(Duration::MAX)),

@@ -22,8 +22,9 @@ pub(crate) fn decision(facts: &Facts<'_>) -> Vec<String> {
     if accepted.is_none() && facts.absent.is_none() {
         let right: Vec<&str> = case.accepted.iter().map(|decision| decision.word()).collect();
         let reached = facts.reached.first().map_or("none", |decision| decision.word());
-        let why = facts.of("asked").last().map(|event| &event["ask"]["about"]["reason"]);
-        let why = why.or_else(|| facts.of("denied").last().map(|event| &event["reason"])).and_then(Value::as_str);
+        let why = facts.of("asked").last().map(|event| &event["data"]["ask"]["about"]["reason"]);
+        let why =
+            why.or_else(|| facts.of("denied").last().map(|event| &event["data"]["reason"])).and_then(Value::as_str);
         let told = why.or_else(|| facts.result().and_then(|result| result["text"].as_str())).unwrap_or_default();
         let told: String = told.chars().take(200).collect();
         wrong.push(format!("decision: {reached}, right is {} ({told})", right.join(" or ")));

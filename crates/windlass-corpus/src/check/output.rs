@@ -38,14 +38,16 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
             holds(size <= most, || format!("the result has {size} bytes"))
         }
         "truncation_noted" => {
-            let whole = facts.of("command_finished").last().and_then(|event| event["bytes"].as_u64()).unwrap_or(0);
+            let whole =
+                facts.of("command_finished").last().and_then(|event| event["data"]["bytes"].as_u64()).unwrap_or(0);
             let cut = (output.len() as u64) < whole;
             let noted = facts.result().is_some_and(|result| !result["artifact"].is_null())
                 || ["truncated", "omitted", "left out", "stored"].iter().any(|word| output.contains(word));
             holds(cut && noted, || format!("{} of {whole} bytes: {:?}", output.len(), short(output)))
         }
         "result_names_reason" => {
-            let told = facts.of("denied").any(|event| event["reason"].as_str().is_some_and(|why| !why.is_empty()));
+            let told =
+                facts.of("denied").any(|event| event["data"]["reason"].as_str().is_some_and(|why| !why.is_empty()));
             let result = facts.result().is_some_and(|result| {
                 result["error"].is_string() && result["text"].as_str().is_some_and(|text| text.len() > 12)
             });
@@ -59,14 +61,17 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
         "no_duplicate_text" => {
             let lines = product::events(&facts.main.out);
             let shown: String = product::of(&lines, "delta")
-                .filter(|event| event["of"] == "text")
-                .filter_map(|event| event["text"].as_str())
+                .filter(|event| event["data"]["of"] == "text")
+                .filter_map(|event| event["data"]["text"].as_str())
                 .collect();
             holds(shown == WORDS, || format!("shown: {shown:?}"))
         }
         "text_equals" => {
-            let mut said = facts.of("said").filter(|event| event["message"]["role"] == "assistant");
-            let first = said.next().map(|event| event["message"]["parts"][0]["text"].clone()).unwrap_or_default();
+            let mut said = facts.of("said").filter(|event| event["data"]["message"]["role"] == "assistant");
+            let first = said
+                .next()
+                .map(|event| event["data"]["message"]["parts"][0]["data"]["text"].clone())
+                .unwrap_or_default();
             holds(first == post["text"], || first.to_string())
         }
         "terminal_safe" => terminal_safe(facts),
@@ -79,7 +84,7 @@ fn output_lacks(facts: &Facts<'_>, post: &Value, text: &str) -> Result<(), Strin
     let place = post["where"].as_str().unwrap_or("everything");
     let texts: Vec<String> = match place {
         "result" => {
-            let results = facts.of("call_finished").filter_map(|event| event["result"]["text"].as_str());
+            let results = facts.of("call_finished").filter_map(|event| event["data"]["result"]["text"].as_str());
             results.map(str::to_owned).chain(stored(facts)).collect()
         }
         "log" => facts.logs(),
@@ -91,7 +96,7 @@ fn output_lacks(facts: &Facts<'_>, post: &Value, text: &str) -> Result<(), Strin
 
 /// Results that are too long for the model are stored, and it can read them there.
 fn stored(facts: &Facts<'_>) -> Vec<String> {
-    let cut = facts.of("call_finished").any(|event| !event["result"]["artifact"].is_null());
+    let cut = facts.of("call_finished").any(|event| !event["data"]["result"]["artifact"].is_null());
     if cut { facts.logs() } else { Vec::new() }
 }
 

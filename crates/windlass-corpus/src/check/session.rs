@@ -35,7 +35,7 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
         }
         "warning_shown" => {
             // Other warnings, as about a price, say nothing of the log.
-            let about = |event: &&Value| event["code"].as_str().is_some_and(|code| code.starts_with("log"));
+            let about = |event: &&Value| event["data"]["code"].as_str().is_some_and(|code| code.starts_with("log"));
             let warned = product::of(&facts.events, "warned").find(about).is_some();
             holds(warned && facts.main.err.contains("warning"), || format!("{:?}", facts.main.err))
         }

@@ -168,7 +168,7 @@ fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
         crate::holds(made >= race.rounds, || format!("only {made} of {} swaps were made", race.rounds))?;
     }
     let made: usize = swaps.iter().map(|swaps| swaps.load(Ordering::Relaxed)).sum();
-    let worked = facts.of("call_finished").filter(|event| event["result"]["error"].is_null()).count();
+    let worked = facts.of("call_finished").filter(|event| event["data"]["result"]["error"].is_null()).count();
     let all = facts.of("call_finished").count();
     facts.notes.push(format!("{made} swaps, {all} calls, {worked} of them worked"));
     crate::holds(all > 0, || format!("no call was made: {}", facts.main.err.trim()))?;

@@ -140,7 +140,7 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
             let at = at.min(lines.len());
             resumed.damaged_at = Some(at);
             let mut raw: Vec<&str> = text.lines().collect();
-            raw.insert(at, "{\"v\":1,\"seq\": this is not a line of a log");
+            raw.insert(at, "{\"v\":2,\"seq\": this is not a line of a log");
             return write(&resumed.log, raw.join("\n") + "\n");
         }
         "symlink" => {
@@ -158,18 +158,18 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
         }
         "orphan_tool_result" => {
             let result = json!({ "id": "call-never-made", "name": "bash", "text": "it is done" });
-            let event = shaped(&lines, json!({ "kind": "call_finished", "result": result, "ms": 1 }));
+            let event = shaped(&lines, json!({ "kind": "call_finished", "data": { "result": result, "ms": 1 } }));
             lines.insert(lines.len().saturating_sub(1), event);
         }
         "drop_last_tool_result" => {
             let at = lines.iter().rposition(|event| event["kind"] == "call_finished");
             let at = at.ok_or("the session has no result to take away")?;
-            resumed.open_call = lines[at]["result"]["id"].as_str().map(str::to_owned);
+            resumed.open_call = lines[at]["data"]["result"]["id"].as_str().map(str::to_owned);
             lines.truncate(at);
         }
         "set_workspace" => {
             let opened = lines.first_mut().ok_or("the log is empty")?;
-            opened["workspace"] = json!(facts.place.filled(value));
+            opened["data"]["workspace"] = json!(facts.place.filled(value));
         }
         "set_version" => {
             let version: u64 = value.parse().map_err(|_| format!("`{edit}` says no version"))?;
@@ -210,8 +210,9 @@ fn grant(lines: &[Value], inserted: &Value) -> Vec<Value> {
         "is": "approval", "call": call, "touches": [{ "is": "execute", "command": "touch granted" }],
         "rule": "mode ask", "reason": "x", "always": tool,
     });
-    let asked = json!({ "kind": "asked", "ask": { "id": "a1-00000000", "about": about, "person": false } });
-    let answered = json!({ "kind": "answered", "ask": "a1-00000000", "answer": { "is": "always" }, "by": "person" });
+    let asked = json!({ "kind": "asked", "data": { "ask": { "id": "a1-00000000", "about": about, "person": false } } });
+    let answered =
+        json!({ "kind": "answered", "data": { "ask": "a1-00000000", "answer": { "is": "always" }, "by": "person" } });
     vec![shaped(lines, asked), shaped(lines, answered)]
 }
 
@@ -230,7 +231,7 @@ fn grow(original: &[u8], log: &Path, size: u64) -> std::io::Result<()> {
                 event["run"] = json!("<run>");
             }
             if event["kind"] == "said" {
-                event["message"]["parts"][0]["text"] = json!(long);
+                event["data"]["message"]["parts"][0]["data"]["text"] = json!(long);
             }
             let text = event.to_string().replace("\"<seq>\"", "\0seq\0").replace("<run>", "\0run\0");
             text.split('\0').map(str::to_owned).collect()

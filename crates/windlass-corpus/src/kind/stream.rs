@@ -101,7 +101,7 @@ fn run(facts: &Facts<'_>, server: &Server, chat: bool, more: &[&str], watch: &Wa
 /// A stream that ends in an error, a refused call or another try is refused; the rest went through.
 fn reached(facts: &Facts<'_>, ran: &Ran) -> Vec<Decision> {
     let asked = facts.of("asked").next().is_some();
-    let failed = facts.of("call_finished").any(|event| event["result"]["error"].is_string());
+    let failed = facts.of("call_finished").any(|event| event["data"]["result"]["error"].is_string());
     let started = facts.started().next().is_some();
     match ran.code {
         product::ASKED => vec![Decision::Ask],

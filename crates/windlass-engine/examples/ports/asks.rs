@@ -36,7 +36,7 @@ pub(crate) async fn show() -> Shown {
     let paused = process()?.execute(Request::new("ship it")).await?;
     let ask = paused.asks.first().ok_or("it did not ask")?;
     let About::Approval(approval) = &ask.about else { return Err("it asked something else".into()) };
-    assert_eq!((paused.outcome, approval.call.args["to"].as_str()), (None, Some("production")));
+    assert_eq!((paused.outcome(), approval.call.args["to"].as_str()), (None, Some("production")));
     assert_eq!(done.load(Ordering::SeqCst), 0);
 
     // In another one, hours later: all it needs is the session's id and the ask's.
@@ -46,9 +46,9 @@ pub(crate) async fn show() -> Shown {
     let unfitting = engine.answer(&paused.session, &ask.id, text, AnswerRequest::default()).await.err();
     assert!(matches!(unfitting, Some(EngineError::Unfitting { .. })), "an approval takes a yes or a no: {unfitting:?}");
     let result = engine.answer(&paused.session, &ask.id, Answer::Once, AnswerRequest::default()).await?;
-    assert_eq!((result.outcome, result.run), (Some(Outcome::Completed), paused.run));
-    assert_eq!((result.summary.as_str(), done.load(Ordering::SeqCst)), ("It is live.", 1));
-    assert!(result.ms < 1_000, "waiting for a person costs the run no time");
+    assert_eq!((result.outcome(), &result.run), (Some(&Outcome::Completed), &paused.run));
+    assert_eq!((result.text.as_str(), done.load(Ordering::SeqCst)), ("It is live.", 1));
+    assert!(result.summary.is_some_and(|summary| summary.ms < 1_000), "waiting for a person costs the run no time");
 
     let other: AskId = "a9-00000000".parse()?;
     for wrong in [&ask.id, &other] {

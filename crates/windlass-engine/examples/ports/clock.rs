@@ -60,8 +60,8 @@ pub(crate) async fn show() -> Shown {
     let mut options = RunOptions::default();
     options.budget.seconds = None;
     let result = engine.execute(Request { options, ..Request::new("when you can") }).await?;
-    assert_eq!((result.outcome, result.summary.as_str()), (Some(Outcome::Completed), "at last"));
-    assert_eq!(result.ms, 80_000, "two waits of forty seconds, in no time");
+    assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), "at last"));
+    assert_eq!(result.summary.map(|summary| summary.ms), Some(80_000), "two waits of forty seconds, in no time");
     assert!(result.session.to_string().starts_with("19700101-000000"), "{}", result.session);
     Ok(())
 }

@@ -102,7 +102,7 @@ impl Runtime for Visitor {
             inmate.stdin.write_all(words.as_bytes()).await.map_err(|err| other(&err))?;
             let mut answer = String::new();
             BufReader::new(inmate.stdout).read_line(&mut answer).await.map_err(|err| other(&err))?;
-            job.outlet.emit(EventKind::Said { message: Message::assistant(answer.trim()) }).await?;
+            job.outlet.emit(EventKind::said(Message::assistant(answer.trim()))).await?;
             inmate.life.wait().await.map_err(|err| other(&err))?;
             Ok(Stop::Done)
         })
@@ -113,12 +113,12 @@ pub(crate) async fn show() -> Shown {
     let copies = Copies { processes: Arc::new(Guarded), ..Copies::of(&Tree::of(&[])) };
     let engine = Fakes::new([]).builder().runtime(Arc::new(Visitor)).workspaces(Arc::new(copies)).build()?;
     let result = engine.execute(Request { mode: RunMode::Analysis, ..Request::new("hello") }).await?;
-    assert_eq!(result.summary, "hello", "what the inmate said came through");
+    assert_eq!(result.text, "hello", "what the inmate said came through");
 
     // Where there is no such place, nothing weaker takes its stead.
     let bare = Copies::of(&Tree::of(&[]));
     let engine = Fakes::new([]).builder().runtime(Arc::new(Visitor)).workspaces(Arc::new(bare)).build()?;
     let result = engine.execute(Request { mode: RunMode::Analysis, ..Request::new("hello") }).await?;
-    assert!(format!("{:?}", result.outcome).contains("isolated"), "{:?}", result.outcome);
+    assert!(format!("{:?}", result.outcome()).contains("isolated"), "{:?}", result.outcome());
     Ok(())
 }

@@ -130,7 +130,7 @@ pub(crate) async fn show() -> Shown {
     let engine = fakes.builder().workspaces(Arc::new(Copies::of(&tree))).tools([write_file()]).build()?;
     let options = RunOptions { yes: true, ..RunOptions::default() };
     let result = engine.execute(Request { options, ..Request::new("make it new") }).await?;
-    assert_eq!(result.outcome, Some(Outcome::Completed));
+    assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert!(format!("{:?}", fakes.provider.asked()).contains("leads out of the workspace"));
     let files: Vec<(String, Vec<u8>)> = tree.all().clone().into_iter().collect();
     assert_eq!(files, [("a.txt".to_owned(), b"new".to_vec())]);

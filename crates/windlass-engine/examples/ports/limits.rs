@@ -20,11 +20,14 @@ pub(crate) async fn show() -> Shown {
     let budget = Budget { steps: Some(2), ..Budget::default() };
     let request = Request { options: RunOptions { budget, ..RunOptions::default() }, ..Request::new("find the door") };
     let result = engine.execute(request.clone()).await?;
-    assert_eq!((result.outcome, result.exceeded), (Some(Outcome::MaxSteps), Some(Limit::Steps)));
-    assert_eq!((result.totals.steps, fakes.provider.asked().len()), (2, 2), "the third was not sent");
+    assert_eq!(
+        (result.outcome().cloned(), result.outcome().and_then(Outcome::exceeded)),
+        (Some(Outcome::MaxSteps), Some(Limit::Steps))
+    );
+    assert_eq!((result.totals().steps, fakes.provider.asked().len()), (2, 2), "the third was not sent");
 
     let raised = engine.execute(Request { raise_on_budget_exceeded: true, ..request }).await;
     let Err(EngineError::BudgetExceeded { limit, result }) = raised else { return Err("it was not raised".into()) };
-    assert_eq!((limit, result.totals.steps), (Limit::Steps, 2));
+    assert_eq!((limit, result.totals().steps), (Limit::Steps, 2));
     Ok(())
 }

@@ -96,7 +96,7 @@ pub(crate) async fn show() -> Shown {
     let mut options = RunOptions { yes: true, ..RunOptions::default() };
     options.contract.allow_no_changes = true;
     let result = engine.execute(Request { options, ..Request::new("build it") }).await?;
-    assert_eq!(result.summary, "neither works");
+    assert_eq!(result.text, "neither works");
     let told = format!("{:?}", fakes.provider.asked().last());
     assert!(told.contains("Error [exception]: make: ***") && told.contains("exit code 2"), "{told}");
     assert!(told.contains("Error [not_found]: this workspace does not run that"), "{told}");

@@ -40,8 +40,8 @@ pub(crate) async fn show() -> Shown {
     let fakes = Fakes::new([]);
     let engine = fakes.builder().runtime(fakes.native(Arc::new(Parrot))).build()?;
     let result = engine.execute(windlass_engine::Request::new("pieces of eight")).await?;
-    assert_eq!(result.outcome, Some(Outcome::Completed));
-    assert_eq!(result.summary, "You said: pieces of eight");
-    assert_eq!((result.totals.usage.input, result.totals.usage.output), (12, 4));
+    assert_eq!(result.outcome(), Some(&Outcome::Completed));
+    assert_eq!(result.text, "You said: pieces of eight");
+    assert_eq!((result.totals().usage.input, result.totals().usage.output), (12, 4));
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Message};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolFailure, ToolOutput};
 use windlass_engine::testing::{FnTool, call, says};
@@ -60,7 +60,7 @@ pub(crate) async fn show() -> Shown {
     while let Some(event) = run.next().await {
         match event.kind {
             EventKind::CallStarted { .. } => session.cancel(),
-            EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
+            EventKind::RunFinished(RunSummary { outcome: how, .. }) => outcome = Some(how),
             _ => {}
         }
     }

@@ -41,12 +41,12 @@ impl Runtime for Lookout {
             // A call is said before it is made, so that every result has its call.
             let mut message = Message::assistant("I look.");
             message.parts.push(Part::Call(call.clone()));
-            job.outlet.emit(EventKind::Said { message }).await?;
+            job.outlet.emit(EventKind::said(message)).await?;
             let settled = job.toolbox.call(vec![Planned { call, refuse: None }]).await?;
             let usage = Usage { input: 10, output: 5, ..Usage::default() };
             job.account.settle(usage, Some(Price::FREE), true, "lookout").await?;
             let saw: Vec<&str> = settled.iter().map(|one| one.result.text.as_str()).collect();
-            job.outlet.emit(EventKind::Said { message: Message::assistant(saw.join("\n")) }).await?;
+            job.outlet.emit(EventKind::said(Message::assistant(saw.join("\n")))).await?;
             Ok(Stop::Done)
         })
     }
@@ -61,9 +61,9 @@ pub(crate) async fn show() -> Shown {
     assert!(matches!(refused, Some(EngineError::Unmet(_))), "it cannot edit, so it is not asked to: {refused:?}");
 
     let result = engine.execute(Request { mode: RunMode::Analysis, ..Request::new("north") }).await?;
-    assert_eq!(result.outcome, Some(Outcome::Completed));
-    assert_eq!(result.summary, "there is land at \"north\"");
-    assert_eq!((result.totals.steps, result.totals.usage.output), (1, 5));
+    assert_eq!(result.outcome(), Some(&Outcome::Completed));
+    assert_eq!(result.text, "there is land at \"north\"");
+    assert_eq!((result.totals().steps, result.totals().usage.output), (1, 5));
 
     let session = engine.open(windlass_engine::Open::Resume(result.session), RunMode::Analysis).await?;
     let roles: Vec<Role> = session.look(|history| history.entries().iter().map(|entry| entry.role).collect());

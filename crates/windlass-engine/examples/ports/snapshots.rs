@@ -10,8 +10,9 @@ use windlass_core::BoxFuture;
 use windlass_core::event::EventKind;
 use windlass_core::id::CallId;
 use windlass_core::image::{Image, Swap};
-use windlass_core::outcome::Outcome;
-use windlass_core::workspace::{CallChanges, Isolation, Snapshots, WorkspaceError};
+use windlass_core::outcome::{Outcome, RunSummary};
+use windlass_core::terms::Isolation;
+use windlass_core::workspace::{CallChanges, Snapshots, WorkspaceError};
 use windlass_engine::testing::{call, says};
 use windlass_engine::{Request, RunOptions};
 
@@ -66,7 +67,7 @@ pub(crate) async fn show() -> Shown {
     while let Some(event) = run.next().await {
         match event.kind {
             EventKind::FileChanged { swap, .. } => swaps.extend(swap),
-            EventKind::RunFinished { outcome: how, .. } => outcome = Some(how),
+            EventKind::RunFinished(RunSummary { outcome: how, .. }) => outcome = Some(how),
             _ => {}
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use windlass_core::event::{DeltaOf, EventKind};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::tool::{Effect, ToolFailure};
 use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Request, ResultFold};
@@ -27,8 +27,8 @@ pub(crate) async fn show() -> Shown {
         }
     }
     let result = fold.ok_or("a run has events")?.finish();
-    assert_eq!((shown.as_str(), result.summary.as_str()), ("Hello there.", "Hello there."));
-    assert_eq!(result.outcome, Some(Outcome::Completed));
+    assert_eq!((shown.as_str(), result.text.as_str()), ("Hello there.", "Hello there."));
+    assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert!(last_seq > Some(1));
 
     let slow = FnTool::new("slow", Effect::Read, |_, ctx| {
@@ -45,7 +45,7 @@ pub(crate) async fn show() -> Shown {
         match event.kind {
             // A signal handler or a timer of the host would do this.
             EventKind::CallStarted { .. } => canceller.cancel(),
-            EventKind::RunFinished { outcome, .. } => ends.push(outcome),
+            EventKind::RunFinished(RunSummary { outcome, .. }) => ends.push(outcome),
             _ => {}
         }
     }

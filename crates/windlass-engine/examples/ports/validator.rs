@@ -47,10 +47,11 @@ pub(crate) async fn show() -> Shown {
         .build()?;
     let options = RunOptions { yes: true, ..RunOptions::default() };
     let result = engine.execute(Request { options, ..Request::new("renew lib.rs") }).await?;
-    assert_eq!((result.outcome, result.totals.iterations), (Some(Outcome::Completed), 2));
+    assert_eq!((result.outcome(), result.totals().iterations), (Some(&Outcome::Completed), 2));
     let told = format!("{:?}", fakes.provider.asked().last());
     assert!(told.contains("CHANGELOG.md:1: say what changed"), "{told}");
-    let [evidence] = &result.evidence[..] else { return Err("there is one verdict".into()) };
+    let evidence = result.summary.map(|summary| summary.evidence).unwrap_or_default();
+    let [evidence] = &evidence[..] else { return Err("there is one verdict".into()) };
     assert_eq!((evidence.validator.as_str(), evidence.judgement), ("changelog", Judgement::Pass));
     assert!(evidence.tree_hash.is_some(), "it is bound to what it saw");
     assert_eq!(tree.all().len(), 2, "both landed");

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use windlass_core::terms::{Isolation, Strategy, Terms};
 
 use serde_json::json;
 use windlass_core::BoxFuture;
@@ -41,7 +42,7 @@ impl Workspaces for Copies {
     fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         let name = format!("{}-{}", opening.session, opening.run);
         Box::pin(async move {
-            let (own, before, name) = match (opening.how, opening.kept) {
+            let (own, before, name) = match (opening.isolation, opening.kept) {
                 (Isolation::InPlace, _) => (self.tree.clone(), self.tree.copied(), None),
                 (Isolation::Isolated, None) => (self.tree.copied(), self.tree.copied(), Some(name)),
                 (Isolation::Isolated, Some(kept)) => {
@@ -89,20 +90,7 @@ impl View {
 
 impl Transaction for View {
     fn terms(&self) -> Terms {
-        let strategy = if self.name.is_some() { "copy" } else { "in_place" };
-        let [isolation, metering, gate, network] = ["none", "wire", "per_call", "open"].map(str::to_owned);
-        let strategy = strategy.into();
-        Terms {
-            strategy,
-            isolation,
-            metering,
-            gate,
-            network,
-            held: false,
-            tier: SandboxTier::None,
-            not_held: Vec::new(),
-            agent_version: None,
-        }
+        Terms::unconfined(if self.name.is_some() { Strategy::Copy } else { Strategy::InPlace })
     }
     fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -175,13 +163,13 @@ pub(crate) async fn show() -> Shown {
     let mut request = Request::new("renew lib.rs");
     request.options = RunOptions { yes: true, ..RunOptions::default() };
     let result = engine.execute(request.clone()).await?;
-    assert_eq!(result.outcome, Some(Outcome::Completed));
+    assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert_eq!(result.landed.map(|landed| landed.files), Some(vec!["lib.rs".to_owned()]));
     assert_eq!(tree.all()["lib.rs"], b"new");
 
     // Nothing of theirs is overwritten, and nothing of the run is lost.
     let result = engine.execute(request.clone()).await?;
-    let outcome = result.outcome;
+    let outcome = result.outcome().cloned();
     assert!(matches!(outcome, Some(Outcome::Failed { reason: FailReason::LandingConflict, .. })), "{outcome:?}");
     assert_eq!(tree.all()["lib.rs"], b"new");
     assert_eq!(tree.all()["mine.txt"], b"by hand");
@@ -190,7 +178,7 @@ pub(crate) async fn show() -> Shown {
     tree.all().remove("mine.txt");
     request.options.contract.kept = result.transaction;
     let result = engine.execute(request).await?;
-    assert_eq!((result.outcome, tree.all()["lib.rs"].as_slice()), (Some(Outcome::Completed), &b"newer"[..]));
+    assert_eq!((result.outcome(), tree.all()["lib.rs"].as_slice()), (Some(&Outcome::Completed), &b"newer"[..]));
     assert!(copies.shelf.lock().unwrap_or_else(PoisonError::into_inner).is_empty());
     Ok(())
 }

@@ -3,9 +3,9 @@
 //! counts here.
 
 use std::collections::BTreeMap;
+use windlass_core::flags::SavedFlags;
 
-use serde_json::Value;
-use windlass_core::event::{Event, EventKind, Order, VERSION};
+use windlass_core::event::{Event, EventKind, Line, Order, read_line};
 use windlass_core::id::SessionId;
 use windlass_core::open_run::Glance;
 
@@ -102,7 +102,7 @@ async fn copy(
                 *workspace = (pen.importer.workspace)(FileKind::Windlass, workspace);
             }
             // Flags of a file would choose the server that gets the next prompt and the key.
-            EventKind::RunStarted { how, .. } => *how = None,
+            EventKind::RunStarted { flags, .. } => *flags = SavedFlags::default(),
             // What a file says was done here was done elsewhere: nothing of it is taken back.
             EventKind::FileChanged { swap, .. } => *swap = None,
             EventKind::Landed { landed, .. } => landed.swaps.clear(),
@@ -118,11 +118,14 @@ async fn copy(
     pen.sync().await
 }
 
-/// One line as an event. That it is newer is said first: it may not look like an event of today at all.
+/// One line as an event.
 fn event(number: u64, line: &[u8]) -> Result<Event, ImportError> {
-    let value: Value = serde_json::from_slice(line).map_err(|err| wrong(number, &format!("it is not JSON: {err}")))?;
-    match value.get("v").and_then(Value::as_u64) {
-        Some(found) if found > u64::from(VERSION) => Err(ImportError::Newer { number, found }),
-        _ => serde_json::from_slice(line).map_err(|err| wrong(number, &format!("it is not an event: {err}"))),
+    let text = std::str::from_utf8(line).map_err(|err| wrong(number, &format!("it is not text: {err}")))?;
+    match read_line(text, |_| true) {
+        Ok(Line::Event(event)) => Ok(event),
+        Ok(Line::OtherVersion(found)) => Err(ImportError::OtherVersion { number, found }),
+        Ok(Line::Skipped(_)) => Err(wrong(number, "it was not read")),
+        Err(err) if err.is_data() => Err(wrong(number, &format!("it is not an event: {err}"))),
+        Err(err) => Err(wrong(number, &format!("it is not JSON: {err}"))),
     }
 }

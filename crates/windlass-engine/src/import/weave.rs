@@ -2,6 +2,7 @@
 //! result before the conversation goes on; one that has none is closed as interrupted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use windlass_core::flags::SavedFlags;
 
 use serde_json::Value;
 use windlass_core::budget::{Spent, Usage};
@@ -10,7 +11,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::Verdict;
 use windlass_core::id::{CallId, RunId};
 use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary, StopReason};
 use windlass_core::tool::canonical_name;
 
 use super::FileKind;
@@ -135,7 +136,7 @@ impl Weave {
         self.began = self.at;
         self.spent = Spent { iterations: 1, ..Spent::default() };
         let prompt = Message { role: Role::User, origin: Origin::Person, parts };
-        self.fact(EventKind::RunStarted { prompt, how: None });
+        self.fact(EventKind::RunStarted { prompt, queued: None, flags: SavedFlags::default() });
         self.fact(EventKind::IterationStarted { iteration: 1, foreign_session: self.foreign.clone() });
     }
 
@@ -148,7 +149,7 @@ impl Weave {
         }
         self.settle_all();
         self.at_rest = false;
-        self.fact(EventKind::Said { message: Message { role: Role::User, origin, parts } });
+        self.fact(EventKind::said(Message { role: Role::User, origin, parts }));
     }
 
     /// A piece of what the model says.
@@ -250,24 +251,18 @@ impl Weave {
         if !self.in_run {
             return;
         }
-        let stop = if self.at_rest { "done" } else { "interrupted" };
-        self.fact(EventKind::IterationFinished { iteration: 1, stop: stop.to_owned() });
+        let stop = if self.at_rest { StopReason::Done } else { StopReason::Interrupted };
+        self.fact(EventKind::IterationFinished { iteration: 1, stop });
         let outcome = match self.at_rest {
             true => Outcome::Completed,
             false => Outcome::failed(FailReason::Interrupted, "the imported session has no end of it"),
         };
         let ms = self.at.as_millis().saturating_sub(self.began.as_millis());
-        self.fact(EventKind::RunFinished {
-            outcome,
-            files: Vec::new(),
+        self.fact(EventKind::RunFinished(RunSummary {
             totals: self.spent,
             ms: u64::try_from(ms).unwrap_or(0),
-            evidence: Vec::new(),
-            judge_changed: Vec::new(),
-            limits: None,
-            transaction: None,
-            output: None,
-        });
+            ..RunSummary::new(outcome)
+        }));
         self.in_run = false;
     }
 
@@ -295,7 +290,7 @@ impl Weave {
         let message = Message { role: Role::Assistant, origin: Origin::Model, parts };
         self.open = message.calls().cloned().collect();
         self.at_rest = self.open.is_empty();
-        self.fact(EventKind::Said { message });
+        self.fact(EventKind::said(message));
         for call in self.open.clone() {
             let rule = format!("imported: {} let it run", self.kind.word());
             self.fact(EventKind::CallStarted { call, verdict: Verdict::Allow, rule });

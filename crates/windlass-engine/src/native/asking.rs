@@ -150,7 +150,7 @@ impl NativeRuntime {
                 call.id = fresh();
             }
         }
-        job.outlet.emit(EventKind::Said { message: reply.message.clone() }).await?;
+        job.outlet.emit(EventKind::said(reply.message.clone())).await?;
         let (usage, estimated) = match reply.usage {
             Some(usage) => {
                 meter.estimator.correct(bytes, usage.total_input());

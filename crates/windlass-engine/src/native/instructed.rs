@@ -114,7 +114,7 @@ impl<'a> Nearby<'a> {
                     && let Some(text) = self.found(job, &dir)
                 {
                     self.told += 1;
-                    job.outlet.emit(EventKind::Said { message: Message::internal(text) }).await?;
+                    job.outlet.emit(EventKind::said(Message::internal(text))).await?;
                 }
             }
         }

@@ -1,14 +1,15 @@
 //! Closing what another process left behind: a run that was broken off, or one whose asks nobody answers any more.
 //! A call that was begun is never begun again: it is proven done, or closed with what is known of it.
 
-use windlass_core::ask::Answer;
+use windlass_core::ask::{Answer, AnsweredBy};
 use windlass_core::event::EventKind;
 use windlass_core::history::OpenCall;
 use windlass_core::id::TraceId;
 use windlass_core::message::{ErrorCategory, ToolResult};
 use windlass_core::open_run::OpenRun;
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::store::StoreError;
+use windlass_core::terms::Isolation;
 use windlass_core::tool::Happened;
 
 use super::drive::Work;
@@ -24,9 +25,9 @@ impl Work {
     pub(super) async fn close_left_behind(&self, looking: Option<&Executor>) -> Result<(), StoreError> {
         let log = &self.outlet.log;
         let Some(run) = log.with_history(|history| history.open_run().cloned()) else { return Ok(()) };
-        let same_place = match run.isolated {
-            false => self.contract.kept.is_none() && !self.isolated(),
-            true => run.copy.is_some() && run.copy == self.contract.kept,
+        let same_place = match run.isolation {
+            Isolation::InPlace => self.contract.kept.is_none() && !self.isolation.is_isolated(),
+            Isolation::Isolated => run.copy.is_some() && run.copy == self.contract.kept,
         };
         close(log, &self.outlet.scope.trace, run, looking.filter(|_| same_place)).await
     }
@@ -47,7 +48,7 @@ pub(super) async fn close(
     let why = if asks.is_empty() { BROKEN_OFF } else { ABANDONED };
     let scope = Scope { run: Some(run.id), trace: trace.clone(), view: None };
     for ask in asks {
-        log.emit(&scope, EventKind::Answered { ask, answer: Answer::Abandoned, by: "engine".into() }).await?;
+        log.emit(&scope, EventKind::Answered { ask, answer: Answer::Abandoned, by: AnsweredBy::Engine }).await?;
     }
     let alone = calls.iter().filter(|open| open.started).count() == 1;
     for open in calls {
@@ -55,18 +56,12 @@ pub(super) async fn close(
         log.emit(&scope, EventKind::CallFinished { result, ms: 0 }).await?;
     }
     let detail = "the run was left open; the session goes on from what was logged";
-    let finished = EventKind::RunFinished {
-        outcome: Outcome::failed(FailReason::Interrupted, detail),
-        files: Vec::new(),
+    let summary = RunSummary {
         totals,
-        ms: 0,
-        evidence: Vec::new(),
-        judge_changed: Vec::new(),
-        limits: None,
-        transaction: run.copy.filter(|_| run.isolated),
-        output: None,
+        transaction: run.copy.filter(|_| run.isolation.is_isolated()),
+        ..RunSummary::new(Outcome::failed(FailReason::Interrupted, detail))
     };
-    log.emit(&scope, finished).await?;
+    log.emit(&scope, EventKind::RunFinished(summary)).await?;
     Ok(())
 }
 

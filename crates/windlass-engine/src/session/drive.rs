@@ -4,21 +4,23 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use windlass_core::flags::SavedFlags;
 
 use futures_util::FutureExt;
 use tokio::sync::OwnedMutexGuard;
-use windlass_core::ask::{Answer, Ask};
+use windlass_core::ask::{Answer, AnsweredBy, Ask};
 use windlass_core::budget::Limit;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{PermissionGate, Place};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::{Message, ToolCall};
 use windlass_core::open_run::OpenRun;
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary, StopReason};
 use windlass_core::runtime::{Job, Outlet, RunMode, RuntimeError, Stop};
 use windlass_core::store::{StoreError, StoreErrorKind};
+use windlass_core::terms::{Isolation, Terms};
 use windlass_core::validator::Evidence;
-use windlass_core::workspace::{Artifacts, FileChange, Isolation, Opening, Terms, Transaction, WorkspaceErrorKind};
+use windlass_core::workspace::{Artifacts, FileChange, Opening, Transaction, WorkspaceErrorKind};
 
 use super::Parts;
 use crate::account::OpenAccount;
@@ -46,15 +48,15 @@ pub(super) struct Work {
     pub(super) isolation: Isolation,
     pub(super) contract: Contract,
     pub(super) yes: bool,
-    pub(super) how: Option<serde_json::Value>,
+    pub(super) flags: SavedFlags,
     pub(super) prompt: Message,
     pub(super) start: Start,
 }
 
 /// How a run comes to be worked on.
 pub(super) enum Start {
-    /// Somebody wants something.
-    Prompt,
+    /// A prompt; with the number of its event if it was queued.
+    Prompt { queued: Option<u64> },
     /// It waited for an answer, and here it is.
     Answer {
         /// What the log says of it.
@@ -64,7 +66,7 @@ pub(super) enum Start {
         /// What was said.
         answer: Answer,
         /// By whom.
-        by: &'static str,
+        by: AnsweredBy,
     },
 }
 
@@ -116,16 +118,18 @@ impl Work {
         // it looks at the place.
         self.take_answer().await?;
         let kept = self.kept();
-        let opening = Opening { session: &self.session, run: &self.run, how: self.isolation, kept: kept.as_deref() };
+        let opening =
+            Opening { session: &self.session, run: &self.run, isolation: self.isolation, kept: kept.as_deref() };
         let opened = self.parts.workspaces.open(opening).await;
-        let place = |terms: &Terms| Place { isolated: terms.strategy != "in_place", sandboxed: terms.held };
+        let place = |terms: &Terms| Place { isolation: terms.isolation, sandboxed: terms.tier.confines() };
         let opened = opened.map(|transaction| {
             let executor = self.executor(transaction.as_ref(), place(&transaction.terms()));
             (transaction, executor)
         });
-        if matches!(self.start, Start::Prompt) {
+        if let Start::Prompt { queued } = self.start {
             self.close_left_behind(opened.as_ref().ok().map(|(_, executor)| executor)).await?;
-            self.outlet.emit(EventKind::RunStarted { prompt: self.prompt.clone(), how: self.how.clone() }).await?;
+            let (prompt, flags) = (self.prompt.clone(), self.flags.clone());
+            self.outlet.emit(EventKind::RunStarted { prompt, queued, flags }).await?;
         }
         let (transaction, executor) = match opened {
             Ok(opened) => opened,
@@ -138,7 +142,7 @@ impl Work {
             }
         };
         let mut terms = transaction.terms();
-        let isolated = place(&terms).isolated;
+        let isolation = terms.isolation;
         self.parts.runtime.terms(&mut terms);
         self.outlet.emit(EventKind::TransactionOpened { terms, name: transaction.name().map(str::to_owned) }).await?;
         self.tell_notes(transaction.as_ref()).await?;
@@ -154,7 +158,10 @@ impl Work {
                 self.outlet.emit(warned).await?;
             }
         }
-        if isolated { self.land_or_keep(transaction, outcome, traces).await } else { outcome }
+        match isolation {
+            Isolation::Isolated => self.land_or_keep(transaction, outcome, traces).await,
+            Isolation::InPlace => outcome,
+        }
     }
 
     /// Passes on what the workspace has to say about itself.
@@ -180,16 +187,11 @@ impl Work {
         Ok(kept)
     }
 
-    /// Whether it works on a copy.
-    pub(super) fn isolated(&self) -> bool {
-        self.isolation == Isolation::Isolated
-    }
-
     /// The copy it goes on with.
     fn kept(&self) -> Option<String> {
         match &self.start {
-            Start::Answer { open, .. } => open.copy.clone().filter(|_| open.isolated),
-            Start::Prompt => self.contract.kept.clone(),
+            Start::Answer { open, .. } => open.copy.clone().filter(|_| open.isolation.is_isolated()),
+            Start::Prompt { .. } => self.contract.kept.clone(),
         }
     }
 
@@ -285,22 +287,24 @@ impl Work {
             // A store that fails here fails below, too, where it is said.
             let _ = self.outlet.emit(EventKind::CallFinished { result, ms: 0 }).await;
         }
-        let finished = |outcome| EventKind::RunFinished {
-            outcome,
-            files: traces.files.clone(),
-            totals: self.outlet.books.spent(),
-            ms: millis(self.outlet.books.elapsed()),
-            evidence: traces.evidence.clone(),
-            judge_changed: traces.judge_changed.clone(),
-            limits: Some(*self.outlet.books.budget()),
-            transaction: traces.kept.clone(),
-            output: traces.output.clone(),
+        let finished = |outcome| {
+            EventKind::RunFinished(RunSummary {
+                outcome,
+                files: traces.files.clone(),
+                totals: self.outlet.books.spent(),
+                ms: millis(self.outlet.books.elapsed()),
+                evidence: traces.evidence.clone(),
+                judge_changed: traces.judge_changed.clone(),
+                limits: Some(*self.outlet.books.budget()),
+                transaction: traces.kept.clone(),
+                output: traces.output.clone(),
+            })
         };
         let logged = match self.outlet.emit(finished(outcome.clone())).await {
             Ok(_) => self.outlet.sync().await,
             Err(err) => {
                 let outcome = match (outcome, Ended::from(err)) {
-                    (Outcome::Failed { reason: FailReason::Store, detail }, _) => {
+                    (Outcome::Failed { reason: FailReason::Store, detail, .. }, _) => {
                         Outcome::failed(FailReason::Store, detail)
                     }
                     (_, Ended::With(outcome)) => outcome,
@@ -343,7 +347,7 @@ impl Work {
             told_lost: Mutex::default(),
             told_keys: Mutex::default(),
             earlier: match self.start {
-                Start::Prompt => Earlier::default(),
+                Start::Prompt { .. } => Earlier::default(),
                 Start::Answer { .. } => self.outlet.log.with_history(|history| Earlier::of(history.open_calls())),
             },
             foreign: ForeignCalls::default(),
@@ -359,20 +363,20 @@ pub(super) fn outcome_of(stop: Stop) -> Result<Outcome, Ended> {
         Stop::OverBudget { limit: Limit::Steps } => Outcome::MaxSteps,
         Stop::OverBudget { limit } => Outcome::BudgetExceeded { limit },
         Stop::Failed { reason, detail } => Outcome::failed(reason, detail),
-        Stop::Provider(err) => Outcome::failed(FailReason::Provider, format!("{}: {err}", err.kind.word())),
+        Stop::Provider(err) => Outcome::provider_failed(&err),
         Stop::Cancelled => Outcome::Cancelled,
         Stop::Paused { .. } => return Err(Ended::Open),
     })
 }
 
-pub(super) fn word(stop: &Stop) -> &'static str {
+pub(super) fn reason_of(stop: &Stop) -> StopReason {
     match stop {
-        Stop::Done | Stop::Answered { .. } => "done",
-        Stop::Refused { .. } => "refused",
-        Stop::OverBudget { .. } => "over_budget",
-        Stop::Failed { .. } => "failed",
-        Stop::Provider(_) => "provider",
-        Stop::Cancelled => "cancelled",
-        Stop::Paused { .. } => "paused",
+        Stop::Done | Stop::Answered { .. } => StopReason::Done,
+        Stop::Refused { .. } => StopReason::Refused,
+        Stop::OverBudget { .. } => StopReason::OverBudget,
+        Stop::Failed { .. } => StopReason::Failed,
+        Stop::Provider(_) => StopReason::Provider,
+        Stop::Cancelled => StopReason::Cancelled,
+        Stop::Paused { .. } => StopReason::Paused,
     }
 }

@@ -1,7 +1,7 @@
 //! Going on with a run that waits for a person: the answer is logged, once, and the run goes on where it stopped, in
 //! whichever process that is.
 
-use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::ask::{About, Answer, AnsweredBy, Ask};
 use windlass_core::event::EventKind;
 use windlass_core::history::OpenCall;
 use windlass_core::id::AskId;
@@ -9,7 +9,6 @@ use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::Outlet;
 use windlass_core::tool::Effect;
-use windlass_core::workspace::Isolation;
 
 use super::closing::proven;
 use super::drive::{Ended, Start, Work};
@@ -40,10 +39,10 @@ impl Session {
             return Err(EngineError::Unfitting { ask: ask.clone(), why: expected(&asked).to_owned() });
         }
         let (answer, by) = match asked.is_over(self.parts.clock.now()) {
-            true => (Answer::Expired, "engine"),
-            false => (answer, "person"),
+            true => (Answer::Expired, AnsweredBy::Engine),
+            false => (answer, AnsweredBy::Person),
         };
-        options.isolation = if open.isolated { Isolation::Isolated } else { Isolation::InPlace };
+        options.isolation = open.isolation;
         let (id, prompt) = (open.id.clone(), open.prompt.clone());
         let start = Start::Answer { open: Box::new(open), ask: Box::new(asked), answer, by };
         self.begin(id, prompt, start, options)
@@ -74,7 +73,7 @@ impl Work {
     /// Logs the answer this run was gone on with: from here on it is used up.
     pub(super) async fn take_answer(&self) -> Result<(), Ended> {
         let Start::Answer { ask, answer, by, .. } = &self.start else { return Ok(()) };
-        let (ask, answer, by) = (ask.id.clone(), answer.clone(), (*by).to_owned());
+        let (ask, answer, by) = (ask.id.clone(), answer.clone(), *by);
         self.outlet.emit(EventKind::Answered { ask, answer, by }).await?;
         self.outlet.sync().await?;
         Ok(())

@@ -10,7 +10,7 @@ use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::runtime::{Outlet, RunMode, Stop};
 use windlass_core::workspace::Transaction;
 
-use super::drive::{Ended, Traces, Work, outcome_of, word};
+use super::drive::{Ended, Traces, Work, outcome_of, reason_of};
 use super::going_on::Rest;
 use super::judging::{Judged, Objection};
 use crate::executor::Executor;
@@ -63,7 +63,7 @@ impl Work {
             }
             prompt = Message::internal(retry_prompt(&self.prompt.text(), &objections, &earlier));
             earlier.push(found);
-            self.outlet.emit(EventKind::Said { message: prompt.clone() }).await?;
+            self.outlet.emit(EventKind::said(prompt.clone())).await?;
         }
         Ok(Outcome::BudgetExceeded { limit: Limit::Iterations })
     }
@@ -92,7 +92,7 @@ impl Work {
         if self.outlet.log.with_history(|history| history.iteration() != Some(iteration)) {
             self.outlet.emit(EventKind::IterationStarted { iteration, foreign_session: None }).await?;
         }
-        self.outlet.emit(EventKind::IterationFinished { iteration, stop: word(&stop).into() }).await?;
+        self.outlet.emit(EventKind::IterationFinished { iteration, stop: reason_of(&stop) }).await?;
         if let Stop::Answered { output } = &stop {
             traces.output = Some(output.clone());
         }

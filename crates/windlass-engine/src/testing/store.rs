@@ -172,8 +172,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_does_not_choose_gives_everything() {
         let (store, id) = (MemoryStore::default(), "s1".parse().unwrap());
-        let line =
-            r#"{"v":1,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","text":"x"}"#;
+        let line = r#"{"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","data":{"text":"x"}}"#;
         store.put(&id, vec![line.to_owned()]);
         let skimmed: Vec<_> = store.skim(&id, 1, |_| false).collect().await;
         assert_eq!(skimmed, [Ok(Skimmed::Event(serde_json::from_str(line).unwrap()))]);

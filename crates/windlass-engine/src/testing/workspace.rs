@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass_core::terms::{Strategy, Terms};
 
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
@@ -68,21 +69,7 @@ impl MemoryWorkspaces {
 
 impl Default for MemoryWorkspaces {
     fn default() -> Self {
-        let word = |text: &str| text.to_owned();
-        Self {
-            terms: Terms {
-                strategy: word("in_place"),
-                isolation: word("none"),
-                metering: word("wire"),
-                gate: word("per_call"),
-                network: word("open"),
-                held: false,
-                tier: SandboxTier::None,
-                not_held: Vec::new(),
-                agent_version: None,
-            },
-            tree: Arc::default(),
-        }
+        Self { terms: Terms::unconfined(Strategy::InPlace), tree: Arc::default() }
     }
 }
 
@@ -101,7 +88,7 @@ impl Transaction for Nothing {
         self.0.terms.clone()
     }
     fn name(&self) -> Option<&str> {
-        (self.0.terms.strategy != "in_place").then_some("kept")
+        self.0.terms.isolation.is_isolated().then_some("kept")
     }
     fn notes(&self) -> Vec<String> {
         let mut tree = self.0.tree();

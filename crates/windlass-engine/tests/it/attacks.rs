@@ -12,9 +12,8 @@ use windlass_core::id::SessionId;
 use windlass_core::message::{Message, Origin};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
-use windlass_core::workspace::{
-    Isolation, KeyFinding, Opening, REDACTED, Redactor, Transaction, WorkspaceError, Workspaces,
-};
+use windlass_core::terms::{Isolation, Strategy, Terms};
+use windlass_core::workspace::{KeyFinding, Opening, REDACTED, Redactor, Transaction, WorkspaceError, Workspaces};
 use windlass_engine::testing::{MemoryWorkspaces, says};
 use windlass_engine::{Delivery, Engine, OnAsk, Open, Session};
 
@@ -69,18 +68,17 @@ struct Noting(MemoryWorkspaces, Arc<Mutex<Vec<Isolation>>>);
 
 impl Workspaces for Noting {
     fn open<'a>(&'a self, opening: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
-        self.1.lock().unwrap().push(opening.how);
+        self.1.lock().unwrap().push(opening.isolation);
         self.0.open(opening)
     }
 }
 
 #[tokio::test]
 async fn a_run_goes_on_where_it_worked_whatever_the_answer_comes_with() {
-    for (strategy, began, other) in
-        [("copy", Isolation::Isolated, Isolation::InPlace), ("in_place", Isolation::InPlace, Isolation::Isolated)]
-    {
+    for (strategy, other) in [(Strategy::Copy, Isolation::InPlace), (Strategy::InPlace, Isolation::Isolated)] {
         let (mut lab, _) = pausing(vec![calls(&[("1", "write", json!({"path": "b"}))]), says("done")]);
-        lab.workspaces.terms.strategy = strategy.into();
+        lab.workspaces.terms = Terms::unconfined(strategy);
+        let began = strategy.isolation();
         lab.options.isolation = began;
         let opened = Arc::new(Mutex::new(Vec::new()));
         let workspaces = Arc::new(Noting(lab.workspaces.clone(), opened.clone()));
@@ -171,7 +169,7 @@ async fn what_is_said_to_a_run_is_said_once_whoever_made_the_message() {
         session.queue(prompt, Delivery::Steer).await.unwrap();
         let ran = lab.run_in(&session).await;
         assert_eq!(*ran.outcome(), Outcome::Completed);
-        let said = |event: &Event| matches!(&event.kind, EventKind::Said { message } if message.origin == Origin::Person && message.text() == "left");
+        let said = |event: &Event| matches!(&event.kind, EventKind::Said { message, .. } if message.origin == Origin::Person && message.text() == "left");
         assert_eq!(ran.events.iter().filter(|event| said(event)).count(), 1);
         let waits = session.look(|history| history.queue().all().iter().map(|one| one.steer).collect::<Vec<_>>());
         assert_eq!(waits, [false], "what was to be done after the run still is");
@@ -207,7 +205,7 @@ fn check_log(lines: &[String], what: &str) {
                 assert!(begun.insert(call.id.clone()), "{what}: {} twice", call.id.0)
             }
             EventKind::RunStarted { .. } => runs.entry(run).or_default().0 += 1,
-            EventKind::RunFinished { .. } => runs.entry(run).or_default().1 += 1,
+            EventKind::RunFinished(_) => runs.entry(run).or_default().1 += 1,
             EventKind::Asked { ask } => assert!(asks.insert(ask.id.clone()), "{what}: {} twice", ask.id),
             _ => {}
         }
@@ -308,7 +306,7 @@ impl windlass_core::runtime::Runtime for SameId {
                     windlass_core::message::ToolCall { id: "1".into(), name: name.into(), args, malformed: None };
                 let mut message = Message::assistant("");
                 message.parts = vec![windlass_core::message::Part::Call(call.clone())];
-                job.outlet.emit(EventKind::Said { message }).await?;
+                job.outlet.emit(EventKind::said(message)).await?;
                 job.toolbox.call(vec![windlass_core::turn::Planned { call, refuse: None }]).await?;
             }
             Ok(windlass_core::runtime::Stop::Done)

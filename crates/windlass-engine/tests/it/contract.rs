@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use windlass_core::terms::{Strategy, Terms};
 
 use serde_json::json;
 use windlass_core::BoxFuture;
@@ -9,7 +10,7 @@ use windlass_core::ask::Answer;
 use windlass_core::budget::{Budget, Limit};
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
-use windlass_core::outcome::{FailReason, Outcome, RefusalCategory};
+use windlass_core::outcome::{FailReason, Outcome, RefusalCategory, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
@@ -86,7 +87,7 @@ fn isolated(tries: usize, path: &'static str) -> Lab {
     let change = |id: usize| call(&id.to_string(), "change", &json!({ "at": path, "n": id }));
     let answers = (0..tries).flat_map(|n| [change(n), says("done")]).collect();
     let mut lab = Lab::new(answers);
-    lab.workspaces.terms.strategy = "overlay".into();
+    lab.workspaces.terms = Terms::unconfined(Strategy::Overlay);
     let workspaces = lab.workspaces.clone();
     let tool = FnTool::new("change", Effect::Write, move |args, _| {
         workspaces.tree().change(args["at"].as_str().unwrap_or_default());
@@ -98,7 +99,7 @@ fn isolated(tries: usize, path: &'static str) -> Lab {
 
 fn reason(ran: &Ran) -> (FailReason, &str) {
     match ran.outcome() {
-        Outcome::Failed { reason, detail } => (*reason, detail),
+        Outcome::Failed { reason, detail, .. } => (*reason, detail),
         other => panic!("it did not fail: {other:?}"),
     }
 }
@@ -122,7 +123,8 @@ async fn what_passed_lands_with_the_hash_that_was_judged() {
     let landed = lab.workspaces.tree().landed.clone();
     assert_eq!(landed.len(), 1);
     assert_eq!((landed[0].tree_hash.as_deref(), &landed[0].to), (Some("tree 2"), &LandTo::Tree));
-    let Some(EventKind::RunFinished { evidence, files, limits, .. }) = ran.events.last().map(|event| &event.kind)
+    let Some(EventKind::RunFinished(RunSummary { evidence, files, limits, .. })) =
+        ran.events.last().map(|event| &event.kind)
     else {
         panic!("no end")
     };
@@ -149,7 +151,9 @@ async fn an_advisory_failure_completes_and_is_visible_and_a_blocking_one_cuts_th
     judges(&mut lab, [advisory, Judge::passes("check")]);
     let ran = lab.run().await;
     assert_eq!((ran.outcome(), ran.count("validated"), ran.count("landed")), (&Outcome::Completed, 2, 1));
-    let Some(EventKind::RunFinished { evidence, .. }) = ran.events.last().map(|event| &event.kind) else { panic!() };
+    let Some(EventKind::RunFinished(RunSummary { evidence, .. })) = ran.events.last().map(|event| &event.kind) else {
+        panic!()
+    };
     assert!(evidence[0].advisory && evidence[0].judgement == FAIL);
 
     let mut lab = isolated(1, "a.rs");
@@ -211,7 +215,7 @@ async fn changed_judges_are_listed_set_aside_or_refused() {
     judges(&mut lab, [Judge::passes("check")]);
     let ran = lab.run().await;
     let listed = |ran: &Ran| match ran.events.last().map(|event| &event.kind) {
-        Some(EventKind::RunFinished { judge_changed, .. }) => judge_changed.clone(),
+        Some(EventKind::RunFinished(RunSummary { judge_changed, .. })) => judge_changed.clone(),
         _ => panic!("no end"),
     };
     assert_eq!((ran.outcome(), listed(&ran)), (&Outcome::Completed, vec!["tests/a.rs".to_owned()]));
@@ -250,7 +254,7 @@ async fn paths_that_may_not_be_changed_do_not_land() {
 async fn a_run_that_changes_nothing_fails_unless_that_is_fine() {
     let nothing = || {
         let mut lab = Lab::new(vec![says("done")]);
-        lab.workspaces.terms.strategy = "overlay".into();
+        lab.workspaces.terms = Terms::unconfined(Strategy::Overlay);
         lab
     };
     let ran = nothing().run().await;
@@ -266,7 +270,7 @@ async fn a_run_that_changes_nothing_fails_unless_that_is_fine() {
     let ran = lab.run().await;
     assert_eq!((ran.outcome(), ran.count("landed"), ran.count("kept")), (&Outcome::Completed, 0, 0));
     let mut lab = nothing();
-    lab.workspaces.terms.strategy = "in_place".into();
+    lab.workspaces.terms = Terms::unconfined(Strategy::InPlace);
     assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
 }
 
@@ -293,7 +297,7 @@ async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
     let ran = lab.run().await;
     assert_eq!((ran.outcome(), lab.workspaces.tree().caught_up), (&Outcome::Completed, 0));
     assert!(ran.count("warned") >= 1);
-    let Some(EventKind::RunFinished { evidence, .. }) = ran.events.last().map(|event| &event.kind) else {
+    let Some(EventKind::RunFinished(RunSummary { evidence, .. })) = ran.events.last().map(|event| &event.kind) else {
         panic!("no end")
     };
     let last = evidence.last().unwrap();
@@ -363,7 +367,10 @@ async fn a_limit_ends_the_run_keeps_the_copy_and_a_new_run_goes_on_with_it() {
     let session = lab.open().await;
     let ran = lab.run_in(&session).await;
     assert_eq!((ran.outcome(), ran.count("kept")), (&Outcome::MaxSteps, 1));
-    let Some(EventKind::RunFinished { transaction, .. }) = ran.events.last().map(|event| &event.kind) else { panic!() };
+    let Some(EventKind::RunFinished(RunSummary { transaction, .. })) = ran.events.last().map(|event| &event.kind)
+    else {
+        panic!()
+    };
     lab.options.contract.kept.clone_from(transaction);
     lab.options.budget = Budget::default();
     let ran = lab.run_in(&session).await;
@@ -405,19 +412,22 @@ async fn the_front_door_gives_one_result_and_raises_on_wish() {
     lab.options.live = false;
     let request = Request { options: lab.options.clone(), ..Request::new("go") };
     let result = lab.engine().execute(request).await.unwrap();
-    assert_eq!((result.outcome, result.summary.as_str()), (Some(Outcome::Completed), "done"));
-    assert_eq!((result.files[0].path.as_str(), result.totals.steps, result.totals.iterations), ("a.rs", 2, 1));
+    assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), "done"));
+    assert_eq!((result.files()[0].path.as_str(), result.totals().steps, result.totals().iterations), ("a.rs", 2, 1));
     assert_eq!(result.landed.unwrap().files, ["a.rs"]);
 
     let mut lab = isolated(1, "a.rs");
     lab.options.budget = Budget { steps: Some(1), ..Budget::default() };
     let mut request = Request { options: lab.options.clone(), ..Request::new("go") };
     let result = lab.engine().execute(request.clone()).await.unwrap();
-    assert_eq!((result.exceeded, result.transaction.as_deref()), (Some(Limit::Steps), Some("kept")));
+    assert_eq!(
+        (result.outcome().and_then(Outcome::exceeded), result.transaction.as_deref()),
+        (Some(Limit::Steps), Some("kept"))
+    );
     request.raise_on_budget_exceeded = true;
     lab = isolated(1, "a.rs");
     match lab.engine().execute(request).await {
-        Err(EngineError::BudgetExceeded { limit: Limit::Steps, result }) => assert_eq!(result.totals.steps, 1),
+        Err(EngineError::BudgetExceeded { limit: Limit::Steps, result }) => assert_eq!(result.totals().steps, 1),
         other => panic!("{other:?}"),
     }
 }
@@ -435,7 +445,7 @@ async fn the_stream_of_a_request_folds_to_the_same_result() {
         kinds.push(serde_json::to_value(&event).unwrap()["kind"].as_str().unwrap().to_owned());
     }
     let result = fold.unwrap().finish();
-    assert_eq!((result.outcome, result.summary.as_str()), (Some(Outcome::Completed), "done"));
+    assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), "done"));
     assert_eq!(kinds.last().map(String::as_str), Some("run_finished"));
     assert_eq!(result.landed.unwrap().files, ["a.rs"]);
 }

@@ -9,7 +9,7 @@ use windlass_core::gate::Mode;
 use windlass_core::history::unpaired;
 use windlass_core::id::{AskId, SessionId};
 use windlass_core::message::Message;
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_engine::testing::{call, says};
 use windlass_engine::{Delivery, EngineError, OnAsk, Open, Session};
@@ -178,7 +178,7 @@ async fn a_call_that_was_begun_is_never_begun_again() {
     let ends: Vec<Outcome> = log(&lab, &id)
         .into_iter()
         .filter_map(|event| match event.kind {
-            EventKind::RunFinished { outcome, .. } => Some(outcome),
+            EventKind::RunFinished(RunSummary { outcome, .. }) => Some(outcome),
             _ => None,
         })
         .collect();
@@ -364,14 +364,14 @@ async fn a_request_gives_its_pending_ask_and_the_answer_goes_on_with_it() {
     let mut request = windlass_engine::Request::new("go");
     request.options = lab.options.clone();
     let result = engine.execute(request).await.unwrap();
-    assert_eq!((result.outcome.as_ref(), result.asks.len()), (None, 1));
+    assert_eq!((result.outcome(), result.asks.len()), (None, 1));
     let again = || windlass_engine::AnswerRequest { options: lab.options.clone(), ..Default::default() };
     let other: AskId = "a9-ffffffff".parse().unwrap();
     let wrong = engine.answer(&result.session, &other, Answer::Once, again()).await.err();
     assert!(matches!(wrong, Some(EngineError::NoSuchAsk(_))), "{wrong:?}");
     let done = engine.answer(&result.session, &result.asks[0].id, Answer::Once, again()).await.unwrap();
-    assert_eq!((done.outcome, done.asks.len(), done.run), (Some(Outcome::Completed), 0, result.run));
-    assert_eq!(done.summary, "done");
+    assert_eq!((done.outcome(), done.asks.len(), &done.run), (Some(&Outcome::Completed), 0, &result.run));
+    assert_eq!(done.text, "done");
     assert_eq!(*diary.lock().unwrap(), ["+write b", "-write b"]);
 }
 

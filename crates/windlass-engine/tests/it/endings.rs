@@ -6,7 +6,7 @@ use serde_json::json;
 use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
 use windlass_core::message::{ErrorCategory, Message};
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::{Chunk, EndReason, ProviderError, ProviderErrorKind};
 use windlass_core::runtime::RunMode;
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
@@ -61,7 +61,7 @@ async fn a_full_disk_ends_the_run_clearly_at_every_event_and_keeps_what_was_writ
         let session = lab.open().await;
         lab.store.fail(StoreFault::FullAt(at));
         let ran = lab.run_in(&session).await;
-        let Outcome::Failed { reason: FailReason::Store, detail } = ran.outcome() else {
+        let Outcome::Failed { reason: FailReason::Store, detail, .. } = ran.outcome() else {
             assert!(at > 10, "{at}: {:?}", ran.outcome());
             continue;
         };
@@ -261,7 +261,7 @@ async fn findings_go_back_to_the_model_until_the_checks_pass() {
     let ran = lab.run().await;
     assert!(matches!(ran.outcome(), Outcome::Failed { reason: FailReason::Validation, .. }), "never counted as a pass");
     let evidence = ran.events.iter().any(|event| match &event.kind {
-        EventKind::RunFinished { evidence, .. } => evidence.len() == 1,
+        EventKind::RunFinished(RunSummary { evidence, .. }) => evidence.len() == 1,
         _ => false,
     });
     assert!(evidence);

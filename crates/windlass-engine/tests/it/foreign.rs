@@ -2,6 +2,7 @@
 //! other.
 
 use std::sync::{Arc, Mutex};
+use windlass_core::terms::SandboxTier;
 
 use serde_json::{Value, json};
 use windlass_core::BoxFuture;
@@ -51,7 +52,7 @@ impl Runtime for Guest {
                 foreign.call.id = format!("{again}{}", foreign.call.id.0).as_str().into();
                 let parts = vec![Part::Call(foreign.call.clone())];
                 let message = Message { role: Role::Assistant, parts, ..Message::assistant("") };
-                job.outlet.emit(EventKind::Said { message }).await?;
+                job.outlet.emit(EventKind::said(message)).await?;
                 let call = foreign.call.clone();
                 let admitted = job.toolbox.admit(foreign).await?;
                 self.told.lock().unwrap().push(admitted.clone());
@@ -98,7 +99,7 @@ fn refused(told: &Admitted, words: &str) {
 fn lab(mode: Mode) -> Lab {
     let mut lab = Lab::new(vec![]);
     lab.gate.mode = mode;
-    lab.workspaces.terms.held = true;
+    lab.workspaces.terms.tier = SandboxTier::Namespaces;
     lab.options.yes = false;
     lab.options.contract.allow_no_changes = true;
     lab

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use windlass_core::terms::{Strategy, Terms};
 
 use futures_util::StreamExt;
 use serde_json::json;
@@ -29,7 +30,7 @@ fn world(word: &'static str, later: Duration) -> (Lab, Engine) {
     let answers = (0..RUNS).flat_map(|_| [call("1", "leave", &json!({ "path": word })), says(word)]);
     let mut lab = Lab::new(answers.collect());
     lab.clock.advance(later);
-    lab.workspaces.terms.strategy = "copy".to_owned();
+    lab.workspaces.terms = Terms::unconfined(Strategy::Copy);
     let tree = lab.workspaces.clone();
     let leave = FnTool::new("leave", Effect::Write, move |args, ctx| {
         let tree = tree.clone();
@@ -53,7 +54,7 @@ async fn work(lab: &Lab, engine: &Engine, word: &str) -> BTreeSet<String> {
         let mut request = Request::new(word);
         request.options = lab.options.clone();
         let result = engine.execute(request).await.unwrap();
-        assert_eq!((result.outcome, result.summary.as_str()), (Some(Outcome::Completed), word));
+        assert_eq!((result.outcome(), result.text.as_str()), (Some(&Outcome::Completed), word));
         ids.insert(result.session.to_string());
     }
     ids
@@ -114,7 +115,7 @@ async fn a_run_leaves_the_process_as_it_was() {
     let engine = Arc::new(lab.engine());
     for heard in [1, 2] {
         let result = engine.execute(Request::new("go")).await.unwrap();
-        assert_eq!(result.outcome, Some(Outcome::Completed));
+        assert_eq!(result.outcome(), Some(&Outcome::Completed));
         assert_eq!(HEARD.load(Ordering::SeqCst), heard, "the host's panic hook is still there");
     }
     let after = process();

@@ -8,7 +8,7 @@ use windlass_core::ask::Answer;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::gate::{Mode, PermissionGate};
 use windlass_core::message::{ErrorCategory, Message};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::provider::{Chunk, ProviderError, Sampling};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
@@ -145,12 +145,12 @@ impl Ran {
             .events
             .iter()
             .filter_map(|event| match &event.kind {
-                EventKind::RunFinished { outcome, .. } => Some(outcome),
+                EventKind::RunFinished(RunSummary { outcome, .. }) => Some(outcome),
                 _ => None,
             })
             .collect();
         assert_eq!(ends.len(), 1, "exactly one terminal event: {:?}", self.kinds());
-        assert!(matches!(self.events.last().unwrap().kind, EventKind::RunFinished { .. }), "and it is the last");
+        assert!(matches!(self.events.last().unwrap().kind, EventKind::RunFinished(_)), "and it is the last");
         ends[0]
     }
 

@@ -108,7 +108,7 @@ async fn another_model_in_the_same_session_is_said_and_what_is_lost_is_warned_ab
     let session = lab.engine().open(Open::Resume(id.clone()), RunMode::Full).await.unwrap();
     lab.run_in(&session).await;
     let lines = lab.store.lines(&id).join("\n");
-    assert!(lines.contains("\"kind\":\"model_switched\",\"from\":\"m\",\"to\":\"small\""), "{lines}");
+    assert!(lines.contains("\"kind\":\"model_switched\",\"data\":{\"from\":\"m\",\"to\":\"small\""), "{lines}");
     assert!(lines.contains("without: pictures"), "{lines}");
     assert_eq!(session.look(|history| windlass_core::history::unpaired(&history.entries())), None);
 }

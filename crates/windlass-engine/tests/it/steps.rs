@@ -7,7 +7,7 @@ use serde_json::json;
 use windlass_core::budget::{Budget, Limit, Usage};
 use windlass_core::event::EventKind;
 use windlass_core::message::ErrorCategory;
-use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::{Chunk, EndReason, ModelFacts};
 use windlass_engine::testing::{call, says};
 
@@ -126,7 +126,7 @@ async fn the_crossing_call_is_not_sent() {
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::BudgetExceeded { limit: Limit::Tokens });
     let spent = ran.events.iter().rev().find_map(|event| match event.kind {
-        EventKind::RunFinished { totals, .. } => Some(totals.usage.counted()),
+        EventKind::RunFinished(RunSummary { totals, .. }) => Some(totals.usage.counted()),
         _ => None,
     });
     assert_eq!(lab.provider.asked().len(), 2, "the third would have crossed 1,000");
@@ -196,7 +196,7 @@ async fn streamed_pieces_usage_and_totals_agree_with_the_folded_answer() {
     let ran = Lab::new(vec![answer]).run().await;
     assert_eq!(ran.deltas(), "abcdef");
     let said = ran.events.iter().find_map(|event| match &event.kind {
-        EventKind::Said { message } => Some(message.text()),
+        EventKind::Said { message, .. } => Some(message.text()),
         _ => None,
     });
     assert_eq!(said.as_deref(), Some("abcdef"));
@@ -205,7 +205,7 @@ async fn streamed_pieces_usage_and_totals_agree_with_the_folded_answer() {
         .iter()
         .filter_map(|event| match &event.kind {
             EventKind::Spent { total, .. } => Some(total.usage),
-            EventKind::RunFinished { totals, .. } => Some(totals.usage),
+            EventKind::RunFinished(RunSummary { totals, .. }) => Some(totals.usage),
             _ => None,
         })
         .collect();

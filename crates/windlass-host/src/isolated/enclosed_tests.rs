@@ -6,6 +6,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use windlass_core::terms::{Isolation, Strategy};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use windlass_core::CancellationToken;
@@ -99,7 +100,7 @@ impl Lab {
 
     async fn open_how(&self, how: Isolation, session: u64) -> Run {
         let session = SessionId::fresh(Timestamp::from_millis(0), session);
-        let opening = Opening { session: &session, run: &RunId::nth(1), how, kept: None };
+        let opening = Opening { session: &session, run: &RunId::nth(1), isolation: how, kept: None };
         Run(self.transactions().open(opening).await.unwrap())
     }
 
@@ -110,7 +111,7 @@ impl Lab {
     async fn open_as(&self, kind: Kind) -> Run {
         if kind == Kind::Layer {
             let run = self.open().await;
-            assert_eq!(run.0.terms().strategy, "overlay");
+            assert_eq!(run.0.terms().strategy, Strategy::Overlay);
             return run;
         }
         let desk = Arc::clone(&self.transactions().desk);
@@ -522,7 +523,7 @@ async fn what_cannot_be_had_says_why() {
     let mut lost = Lab::logged_in("off");
     lost.plan.agent.as_mut().unwrap().home_files[0].from = lost.base.join("home/gone.json");
     let session = SessionId::fresh(Timestamp::from_millis(0), 4);
-    let opening = Opening { session: &session, run: &RunId::nth(1), how: Isolation::Isolated, kept: None };
+    let opening = Opening { session: &session, run: &RunId::nth(1), isolation: Isolation::Isolated, kept: None };
     let Err(why) = lost.transactions().open(opening).await else { panic!("without its login") };
     assert!(why.message.contains("gone.json"), "{}", why.message);
 }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use windlass_core::terms::Strategy;
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -36,8 +37,9 @@ pub struct Card {
     pub session: String,
     /// The run that opened it.
     pub run: String,
-    /// `overlay`, `reflink` or `copy`.
-    pub strategy: String,
+    /// How the copy was made; absent until it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<Strategy>,
     /// When it was opened, in seconds since 1970.
     pub opened: u64,
     /// When it was kept; absent while a run works on it, and when its process died.
@@ -58,7 +60,7 @@ impl Card {
     /// Whether it ever became a copy; a run that is killed at its very beginning leaves only the card.
     #[must_use]
     pub fn was_made(&self) -> bool {
-        !self.strategy.is_empty()
+        self.strategy.is_some()
     }
 }
 
@@ -117,7 +119,7 @@ impl Shelf {
                 root: root.to_owned(),
                 session: session.to_owned(),
                 run: run.to_owned(),
-                strategy: String::new(),
+                strategy: None,
                 opened: now(),
                 kept: None,
                 files: 0,
@@ -334,7 +336,7 @@ mod tests {
         let shelf = Shelf::new(dir.path().join("transactions"));
         assert!(shelf.list().is_empty());
         let mut slot = shelf.create(Path::new("/w"), "s1", "run-1").unwrap();
-        "overlay".clone_into(&mut slot.card.strategy);
+        slot.card.strategy = Some(Strategy::Overlay);
         let name = slot.card.name.clone();
         assert!(matches!(shelf.open(&name), Err(ShelfError::Busy(_))) && shelf.list()[0].1);
         let locked = slot.folder("upper/shut").unwrap();

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use windlass_core::terms::Strategy;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::workspace::Landed;
@@ -63,7 +64,7 @@ pub fn untold_landings(shelf: &Shelf) -> Vec<(Slot, Untold)> {
 
 /// The log has it: the copy goes, unless git was used in it, whose commits may be nowhere else.
 pub fn landing_was_told(slot: Slot) -> Result<(), ShelfError> {
-    let is_layer = slot.card.strategy == "overlay";
+    let is_layer = slot.card.strategy == Some(Strategy::Overlay);
     if is_layer && !git_was_touched(&slot.dir) {
         return slot.discard();
     }

@@ -12,7 +12,8 @@ use rustix::fs::AtFlags;
 use windlass_core::CancellationToken;
 use windlass_core::gate::is_credential;
 use windlass_core::image::{Image, Swap};
-use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, Terms, WorkspaceError};
+use windlass_core::terms::{Strategy, Terms};
+use windlass_core::workspace::{Changes, FileChange, FileErrorKind, Files, WorkspaceError};
 
 use super::layer::{Layers, Touched};
 use super::live::{Behind, Live};
@@ -41,7 +42,7 @@ pub(crate) struct Work {
     pub(super) live: Arc<Live>,
     /// The user's own tree.
     pub(super) base: Arc<Root>,
-    strategy: String,
+    strategy: Strategy,
     plan: Arc<Sandbox>,
     sandbox: Mutex<Option<Arc<Sandbox>>>,
     slot: Mutex<Option<Slot>>,
@@ -88,7 +89,7 @@ impl Work {
         plan: Arc<Sandbox>,
         mut slot: Slot,
     ) -> Result<Self, Box<(Slot, SandboxError)>> {
-        "overlay".clone_into(&mut slot.card.strategy);
+        slot.card.strategy = Some(Strategy::Overlay);
         let mounted = match Self::mount(&desk, &plan, &slot) {
             Ok(mounted) => mounted,
             Err(err) => return Err(Box::new((slot, err))),
@@ -120,7 +121,7 @@ impl Work {
         // What the copy is relative to is known before a byte of it is read.
         let survey = Survey::as_of(Moment::now(), &desk.root, &CancellationToken::new());
         let copied = copied::copy(&desk.root, &tree, &hidden).map_err(isolation)?;
-        slot.card.strategy = if copied.shared { "reflink" } else { "copy" }.to_owned();
+        slot.card.strategy = Some(if copied.shared { Strategy::Reflink } else { Strategy::Copy });
         let own = Root::open(&tree).map_err(|err| isolation(err.to_string()))?;
         let all = Survey::of_everything(&own);
         write_survey(&slot.dir, "survey", &survey);
@@ -139,7 +140,7 @@ impl Work {
 
     /// One that was kept.
     pub(super) fn reopen(desk: Arc<Desk>, plan: Arc<Sandbox>, mut slot: Slot) -> Result<Self, WorkspaceError> {
-        if slot.card.strategy != "overlay" && tier(&plan)? == Tier::Broker {
+        if slot.card.strategy != Some(Strategy::Overlay) && tier(&plan)? == Tier::Broker {
             // A copy that was made for a view that hides credentials holds them.
             let tree = slot.folder("tree").map_err(shelf_error)?;
             for path in plan.hidden_in_workspace() {
@@ -174,7 +175,7 @@ impl Work {
             desk,
             name: slot.card.name.clone(),
             live: Arc::new(live),
-            strategy: slot.card.strategy.clone(),
+            strategy: slot.card.strategy.unwrap_or_default(),
             plan,
             sandbox: Mutex::new(Some(sandbox)),
             dir: slot.dir.clone(),
@@ -190,7 +191,7 @@ impl Work {
     /// Puts the copy at the workspace's path, in a sandbox of its own.
     fn mount(desk: &Desk, plan: &Sandbox, slot: &Slot) -> Result<(Behind, Arc<Sandbox>), SandboxError> {
         let folder = |name: &str| slot.folder(name).map_err(|err| SandboxError::Unavailable(err.to_string()));
-        let tree = if slot.card.strategy == "overlay" {
+        let tree = if slot.card.strategy == Some(Strategy::Overlay) {
             let (upper, work) = (folder("upper")?, folder("work")?);
             if let Ok(about) = std::fs::metadata(desk.root.root()) {
                 let mode = PermissionsExt::from_mode(about.permissions().mode() & 0o7777);
@@ -304,7 +305,7 @@ impl Work {
 
     pub(super) fn terms(&self) -> Terms {
         let sandbox = lock(&self.sandbox).clone().unwrap_or_else(|| Arc::clone(&self.plan));
-        sandbox.terms(&self.strategy)
+        sandbox.terms(self.strategy)
     }
 
     /// The tree as the run left it.
@@ -443,7 +444,7 @@ impl Work {
 
     /// Whether it is a layer over the tree, and not a copy of it.
     pub(super) fn is_layer(&self) -> bool {
-        self.strategy == "overlay"
+        self.strategy == Strategy::Overlay
     }
 
     pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use windlass_core::terms::NetworkTerms;
 
 /// The network of commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -85,6 +86,26 @@ impl NetPolicy {
         if left.is_empty() { Self::Off } else { Self::Hosts(left) }
     }
 
+    /// The policy as the terms of a run state it.
+    #[must_use]
+    pub fn terms(&self) -> NetworkTerms {
+        let rules = match self {
+            Self::Off => return NetworkTerms::Off,
+            Self::Loopback => return NetworkTerms::Loopback,
+            Self::Open => return NetworkTerms::Open,
+            Self::Hosts(rules) => rules,
+        };
+        let is_registry = |rule: &&HostRule| REGISTRIES.iter().any(|host| rule.to_string() == **host);
+        let all_registries = rules.iter().filter(is_registry).count() == REGISTRIES.len();
+        let mut hosts: Vec<String> = Vec::new();
+        if all_registries {
+            hosts.push("registries".to_owned());
+        }
+        let others = rules.iter().filter(|rule| !(all_registries && is_registry(rule)));
+        hosts.extend(others.map(ToString::to_string));
+        NetworkTerms::Hosts(hosts)
+    }
+
     /// What would have to be written for one more host.
     #[must_use]
     pub fn with(&self, host: &str) -> String {
@@ -126,22 +147,7 @@ impl FromStr for NetPolicy {
 
 impl fmt::Display for NetPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::Loopback => f.write_str("loopback"),
-            Self::Open => f.write_str("open"),
-            Self::Hosts(rules) => {
-                let registry = |rule: &&HostRule| REGISTRIES.iter().any(|host| rule.to_string() == **host);
-                let all = rules.iter().filter(registry).count() == REGISTRIES.len();
-                let shown: Vec<String> =
-                    rules.iter().filter(|rule| !(all && registry(rule))).map(ToString::to_string).collect();
-                match (all, shown.is_empty()) {
-                    (true, true) => f.write_str("registries"),
-                    (true, false) => write!(f, "allow:registries,{}", shown.join(",")),
-                    (false, _) => write!(f, "allow:{}", shown.join(",")),
-                }
-            }
-        }
+        self.terms().fmt(f)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The terms of a sandbox in words: the tier, and what it does not hold. Stated before a run starts.
 
-use windlass_core::workspace::{SandboxTier, Terms};
+use windlass_core::terms::{SandboxLevel, SandboxTier, Strategy, Terms};
 use windlass_sandbox::{Signals, Tier};
 
 use super::{Level, NetPolicy, Sandbox, State};
@@ -52,33 +52,22 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
 impl Sandbox {
     /// What commands may do and reach, and by which means they are held to it.
     #[must_use]
-    pub fn terms(&self, strategy: &str) -> Terms {
-        let level = match self.plan.level {
-            Level::ReadOnly => "read-only",
-            Level::WorkspaceWrite => "workspace-write",
-        };
+    pub fn terms(&self, strategy: Strategy) -> Terms {
         let tier = match &*self.lock() {
             State::Open(inside) => Some(inside.tier),
             State::Refused(_) => None,
             State::Closed => Some(self.known_tier().unwrap_or(Tier::Namespaces)),
         };
-        let means = match tier {
-            Some(Tier::Namespaces) => "namespaces+landlock+seccomp",
-            Some(Tier::Broker) => "landlock+seccomp+broker",
-            Some(Tier::Landlock) => "landlock+seccomp",
-            None => "not available, so commands are refused",
-        };
         let has_servers = !matches!(self.plan.net, NetPolicy::Off | NetPolicy::Open);
         Terms {
-            strategy: strategy.to_owned(),
-            isolation: format!("{level}: {means}"),
-            metering: "wire".into(),
-            gate: "per_call".into(),
-            network: self.plan.net.to_string(),
-            held: tier.is_some_and(|tier| tier >= Tier::Broker),
+            sandbox: match self.plan.level {
+                Level::ReadOnly => SandboxLevel::ReadOnly,
+                Level::WorkspaceWrite => SandboxLevel::WorkspaceWrite,
+            },
+            network: self.plan.net.terms(),
             tier: tier.map_or(SandboxTier::None, tier_of),
             not_held: tier.map_or_else(Vec::new, |tier| not_held(tier, has_servers)),
-            agent_version: None,
+            ..Terms::unconfined(strategy)
         }
     }
 }

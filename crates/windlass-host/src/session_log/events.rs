@@ -11,7 +11,7 @@ use windlass_core::store::{Skimmed, StoreError, StoreErrorKind};
 use super::disk::Disk;
 use super::index::Marks;
 use super::lines::Lines;
-use super::{newer_error, tail};
+use super::{tail, version_error};
 
 pub(super) struct Events {
     lines: Lines,
@@ -60,7 +60,7 @@ impl Events {
         self.lines.seek(mark.offset, mark.seq)?;
         let line = self.lines.next().ok().flatten().and_then(|line| std::str::from_utf8(line).ok());
         let order = line.and_then(|line| match read_line(line, |_| false) {
-            Ok(Line::Passed(order)) => Some(order),
+            Ok(Line::Skipped(order)) => Some(order),
             _ => None,
         });
         if order != Some(Order::Durable { seq: mark.seq }) {
@@ -118,12 +118,12 @@ impl Events {
         let damaged = |what: String| damage(path, number, &what, session);
         let text = std::str::from_utf8(line).map_err(|_| damaged("this line is not text".to_owned()))?;
         let read = read_line(text, |kind| !passing && wanted(kind)).map_err(|err| {
-            tail::newer(line, path).unwrap_or_else(|| damaged(format!("this line is not an event: {err}")))
+            tail::other_version(line, path).unwrap_or_else(|| damaged(format!("this line is not an event: {err}")))
         })?;
         let (order, skimmed) = match read {
-            Line::Newer(v) => return Err(newer_error(path, v)),
+            Line::OtherVersion(v) => return Err(version_error(path, v)),
             Line::Event(event) => (event.order, Skimmed::Event(event)),
-            Line::Passed(order) => (order, Skimmed::Passed { seq: due }),
+            Line::Skipped(order) => (order, Skimmed::Passed { seq: due }),
         };
         match order {
             Order::Durable { seq } if seq == due => {}

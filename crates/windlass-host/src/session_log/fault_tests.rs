@@ -92,7 +92,7 @@ async fn life(f: &Fixture, disk: Disk, how: OpenLog, before: u64) -> Told {
 /// A session of three events whose end was not written whole.
 async fn torn() -> Fixture {
     let f = Fixture::written(3).await;
-    f.add(b"{\"v\":1,\"seq\":4");
+    f.add(b"{\"v\":2,\"seq\":4");
     f
 }
 

@@ -48,7 +48,7 @@ fn the_exact_beginning_is_kept_and_the_rest_is_beside_it() {
     check_salvage(&log_of(&[one, two, "garbage", four]), (2, 2, Some(3)), &[4]);
     check_salvage(&log_of(&[one, three, four]), (1, 2, Some(2)), &[3, 4]);
     check_salvage(&log_of(&[one, two, two, three]), (2, 2, Some(3)), &[2, 3]);
-    check_salvage(&log_of(&[one, "", two, "{\"v\":1}", "\u{0}"]), (1, 4, Some(2)), &[2]);
+    check_salvage(&log_of(&[one, "", two, "{\"v\":2}", "\u{0}"]), (1, 4, Some(2)), &[2]);
     check_salvage(&[log_of(&[one]), b"\xff\xfe\n".to_vec(), log_of(&[two])].concat(), (1, 2, Some(2)), &[2]);
     // The end of an interrupted write is no damage; opening the log sees to it.
     check_salvage(&[log_of(&[one, two]), b"{\"v\":".to_vec()].concat(), (2, 0, None), &[]);
@@ -62,8 +62,8 @@ async fn what_cannot_be_salvaged_is_left_as_it_is() {
     let (writer, _) = f.open(OpenLog::Existing).await.unwrap();
     assert_eq!(f.log.salvage(&f.id).unwrap_err().kind, StoreErrorKind::Locked);
     drop(writer);
-    let newer = line(&f.id, 3).replacen("\"v\":1", "\"v\":2", 1) + "\n";
-    let cases = [("garbage\n".to_owned(), StoreErrorKind::Damaged), (newer, StoreErrorKind::Newer)];
+    let newer = line(&f.id, 3).replacen("\"v\":2", "\"v\":3", 1) + "\n";
+    let cases = [("garbage\n".to_owned(), StoreErrorKind::Damaged), (newer, StoreErrorKind::OtherVersion)];
     for (at, (bad, kind)) in cases.into_iter().enumerate() {
         let content = if at == 0 { bad.into_bytes() } else { [&*whole, bad.as_bytes()].concat() };
         std::fs::write(f.path(), &content).unwrap();

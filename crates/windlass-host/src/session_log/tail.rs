@@ -14,7 +14,7 @@ use windlass_core::store::{StoreError, StoreErrorKind};
 use super::disk::Disk;
 use super::events::way_out;
 use super::salvage::{Through, create_numbered};
-use super::{MAX_LINE, failed, newer_error};
+use super::{MAX_LINE, failed, version_error};
 use crate::workspace::read_range;
 
 /// The first look at the end of a log; it doubles until a good line is found.
@@ -44,24 +44,24 @@ pub(super) struct Tail {
     used: u64,
 }
 
-/// The header of a line, or none when it is no event; an error when it is one of a newer version.
+/// The header of a line, or none when it is no event; an error when it is one of another version.
 pub(super) fn header(line: &[u8], path: &Path) -> Result<Option<Header>, StoreError> {
     match serde_json::from_slice::<Header>(line) {
-        Ok(header) if header.v > u64::from(VERSION) => Err(newer_error(path, header.v)),
+        Ok(header) if header.v != u64::from(VERSION) => Err(version_error(path, header.v)),
         Ok(header) => Ok(Some(header)),
-        // A newer version may have another shape altogether.
-        Err(_) => newer(line, path).map_or(Ok(None), Err),
+        // Another version may have another shape altogether.
+        Err(_) => other_version(line, path).map_or(Ok(None), Err),
     }
 }
 
-/// The refusal of a line that says it is of a newer version.
-pub(super) fn newer(line: &[u8], path: &Path) -> Option<StoreError> {
+/// The refusal of a line of another version.
+pub(super) fn other_version(line: &[u8], path: &Path) -> Option<StoreError> {
     #[derive(Deserialize)]
     struct Version {
         v: u64,
     }
     let Version { v } = serde_json::from_slice(line).ok()?;
-    (v > u64::from(VERSION)).then(|| newer_error(path, v))
+    (v != u64::from(VERSION)).then(|| version_error(path, v))
 }
 
 /// Looks at the end of a log, without changing it.
@@ -130,10 +130,10 @@ pub(super) fn whole_without_end(file: &File, tail: &Tail, path: &Path) -> Result
     }
     let line = read_range(file, tail.used, tail.end, MAX_LINE as u64).map_err(|err| failed("read", path, &err))?;
     let Ok(event) = serde_json::from_slice::<Event>(&line) else {
-        return newer(&line, path).map_or(Ok(None), Err);
+        return other_version(&line, path).map_or(Ok(None), Err);
     };
     let next = tail.last.map_or(1, |last| last.seq.saturating_add(1));
-    let fits = event.v <= VERSION && event.order == Order::Durable { seq: next } && !line.contains(&b'\n');
+    let fits = event.order == Order::Durable { seq: next } && !line.contains(&b'\n');
     Ok(fits.then_some(tail.used))
 }
 

@@ -13,8 +13,9 @@ use std::time::Duration;
 use windlass_core::CancellationToken;
 use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::Swap;
+use windlass_core::terms::Isolation;
 use windlass_core::workspace::{
-    CallChanges, Command, Finished, Isolation, Opening, ProcessEnd, Snapshots, Transaction, Watch, Workspaces,
+    CallChanges, Command, Finished, Opening, ProcessEnd, Snapshots, Transaction, Watch, Workspaces,
 };
 
 use crate::landing::{Contents, land};
@@ -87,7 +88,7 @@ impl Lab {
         }
         let workspaces = workspaces.undo(&base.join("contents"), base.join("journal"), cap).unwrap();
         let session = SessionId::fresh(windlass_core::clock::Timestamp::from_millis(0), 1);
-        let opening = Opening { session: &session, run: &RunId::nth(1), how: Isolation::InPlace, kept: None };
+        let opening = Opening { session: &session, run: &RunId::nth(1), isolation: Isolation::InPlace, kept: None };
         let run = workspaces.open(opening).await.unwrap();
         Self { _scratch: scratch, base, root, run }
     }

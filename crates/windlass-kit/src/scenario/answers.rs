@@ -17,7 +17,7 @@ pub(crate) fn answer(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         untouched(&trial.place)?;
-        let said = ran.of("said").any(|event| event["message"].to_string().contains("the kit is 7153"));
+        let said = ran.of("said").any(|event| event["data"]["message"].to_string().contains("the kit is 7153"));
         holds(said, || "the answer is not in the log".to_owned())?;
         if let Some((_, model)) = stage.runtime.model.as_deref().and_then(|model| model.split_once('/')) {
             let asked = trial.server.seen().iter().any(|seen| seen.path.contains(model) || seen.body.contains(model));
@@ -34,7 +34,7 @@ pub(crate) fn streaming(stage: &Stage<'_>) -> Judged {
     trial.judge(&ran, || ended(&ran, "completed", 0))?;
     let pieces = crate::product::events(&ran.child.out)
         .iter()
-        .filter(|event| event["kind"] == "delta" && event["of"] == "text")
+        .filter(|event| event["kind"] == "delta" && event["data"]["of"] == "text")
         .count();
     match pieces {
         0 | 1 => not_applicable("it tells what the model says when all of it is said"),

@@ -77,7 +77,7 @@ pub(crate) fn command(stage: &Stage<'_>) -> Judged {
         ended(&ran, "completed", 0)?;
         has(&trial.place, "count.txt", "3\n")?;
         landed(&ran, &["count.txt"])?;
-        let logged = ran.of("call_started").any(|event| event["call"]["args"].to_string().contains("wc -l"));
+        let logged = ran.of("call_started").any(|event| event["data"]["call"]["args"].to_string().contains("wc -l"));
         holds(logged || !stage.runtime.facts.tells_calls, || "the command is not in the log".to_owned())?;
         billed(&ran, &trial.server)
     })
@@ -87,7 +87,7 @@ pub(crate) fn command(stage: &Stage<'_>) -> Judged {
 fn landed(ran: &Ran, paths: &[&str]) -> Result<(), String> {
     let landed: Vec<&str> = ran
         .of("landed")
-        .flat_map(|event| event["files"].as_array().into_iter().flatten())
+        .flat_map(|event| event["data"]["files"].as_array().into_iter().flatten())
         .filter_map(|p| p.as_str())
         .collect();
     holds(landed == paths, || format!("what landed is {landed:?}, not {paths:?}"))?;
@@ -101,8 +101,10 @@ fn called(stage: &Stage<'_>, ran: &Ran) -> Result<(), String> {
     if !stage.runtime.facts.tells_calls {
         return Ok(());
     }
-    let mut begun: Vec<&str> = ran.of("call_started").filter_map(|event| event["call"]["id"].as_str()).collect();
-    let mut done: Vec<&str> = ran.of("call_finished").filter_map(|event| event["result"]["id"].as_str()).collect();
+    let mut begun: Vec<&str> =
+        ran.of("call_started").filter_map(|event| event["data"]["call"]["id"].as_str()).collect();
+    let mut done: Vec<&str> =
+        ran.of("call_finished").filter_map(|event| event["data"]["result"]["id"].as_str()).collect();
     begun.sort_unstable();
     done.sort_unstable();
     holds(!begun.is_empty(), || "no call is in the log".to_owned())?;

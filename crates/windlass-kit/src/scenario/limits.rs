@@ -24,7 +24,8 @@ pub(crate) fn denied_call(stage: &Stage<'_>) -> Judged {
         ended(&ran, "completed", 0)?;
         lacks(&trial.place, "forbidden.txt")?;
         has(&trial.place, "allowed.txt", "yes\n")?;
-        let named = ran.of("denied").any(|event| event["rule"].as_str().is_some_and(|rule| rule.contains("touch")));
+        let named =
+            ran.of("denied").any(|event| event["data"]["rule"].as_str().is_some_and(|rule| rule.contains("touch")));
         holds(named, || "no `denied` event names the rule".to_owned())?;
         billed(&ran, &trial.server)
     })

@@ -40,12 +40,12 @@ pub(crate) fn mcp(stage: &Stage<'_>) -> Judged {
 /// The call is in the log, from its begin to its end, and was judged where calls of this agent are.
 fn logged(ran: &Ran) -> Result<(), String> {
     let named = |name: &str| name.ends_with(TOOL);
-    let begun = ran.of("call_started").find(|event| event["call"]["name"].as_str().is_some_and(named));
+    let begun = ran.of("call_started").find(|event| event["data"]["call"]["name"].as_str().is_some_and(named));
     let begun = begun.ok_or_else(|| "the call of the server's tool is not in the log".to_owned())?;
-    let judged = ran.of("transaction_opened").all(|terms| terms["gate"] == "per_call");
-    let rule = begun["rule"].as_str().unwrap_or_default();
+    let judged = ran.of("transaction_opened").all(|event| event["data"]["gate"] == "per_call");
+    let rule = begun["data"]["rule"].as_str().unwrap_or_default();
     holds(!judged || !rule.contains("did not ask"), || format!("the call was not judged: {rule}"))?;
-    let id = &begun["call"]["id"];
-    let ended = ran.of("call_finished").any(|event| event["result"]["id"] == *id);
+    let id = &begun["data"]["call"]["id"];
+    let ended = ran.of("call_finished").any(|event| event["data"]["result"]["id"] == *id);
     holds(ended, || format!("the call {id} of the server's tool has no result in the log"))
 }

@@ -2,6 +2,7 @@
 //! nothing.
 
 use std::sync::Arc;
+use windlass_core::terms::MeteringKind;
 
 use windlass_core::budget::{Limit, Price, Usage};
 use windlass_core::enclosure::Enclosure;
@@ -70,12 +71,12 @@ pub enum Metering {
 }
 
 impl Metering {
-    /// Its word in the terms of a run.
-    pub(super) fn word(&self) -> &'static str {
+    /// The kind of it, for the terms of a run.
+    pub(super) fn kind(&self) -> MeteringKind {
         match self {
-            Self::Wire(_) => "wire",
-            Self::Reported { .. } => "reported",
-            Self::None => "none",
+            Self::Wire(_) => MeteringKind::Wire,
+            Self::Reported { .. } => MeteringKind::Reported,
+            Self::None => MeteringKind::None,
         }
     }
 }

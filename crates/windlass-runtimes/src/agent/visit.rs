@@ -195,7 +195,7 @@ impl<'a> Visit<'a> {
                 }
             }
         }
-        self.job.outlet.emit(EventKind::Said { message }).await?;
+        self.job.outlet.emit(EventKind::said(message)).await?;
         Ok(())
     }
 

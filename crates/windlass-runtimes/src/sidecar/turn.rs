@@ -207,7 +207,7 @@ impl<'v> Turn<'v> {
                 let words = format!("The agent `{}` hands over to `{}`.", plain(text("from")), plain(text("to")));
                 let message = Message::internal(words);
                 self.said.add(&message.parts);
-                self.visit.job.outlet.emit(EventKind::Said { message }).await?;
+                self.visit.job.outlet.emit(EventKind::said(message)).await?;
             }
             "usage" => {
                 let usage = ended::usage(line);

@@ -71,7 +71,7 @@ impl Notes {
         use windlass_core::message::Part;
         let mut all = Vec::new();
         for event in self.events.lock().unwrap().iter() {
-            let EventKind::Said { message } = event else { continue };
+            let EventKind::Said { message, .. } = event else { continue };
             for part in &message.parts {
                 all.push(match part {
                     Part::Text { text } => format!("text:{text}"),

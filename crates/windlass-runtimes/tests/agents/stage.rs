@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use windlass_core::terms::Isolation;
 
 use serde_json::Value;
 use windlass_core::ask::{Answer, Ask};
@@ -166,7 +167,7 @@ impl Endpoint for Quiet {
 async fn memory_files() -> Arc<dyn Files> {
     let workspaces = MemoryWorkspaces::default();
     let (session, run) = ("s".parse().unwrap(), "r".parse().unwrap());
-    let opening = Opening { session: &session, run: &run, how: Isolation::Isolated, kept: None };
+    let opening = Opening { session: &session, run: &run, isolation: Isolation::Isolated, kept: None };
     workspaces.open(opening).await.unwrap().files()
 }
 
@@ -305,7 +306,7 @@ impl Desk {
 fn in_words(kind: EventKind) -> String {
     match kind {
         EventKind::IterationStarted { foreign_session, .. } => format!("began {}", foreign_session.unwrap_or_default()),
-        EventKind::Said { message } => {
+        EventKind::Said { message, .. } => {
             let parts = message.parts.iter().map(|part| match part {
                 Part::Text { text } => text.clone(),
                 Part::Reasoning { text, .. } => format!("({text})"),

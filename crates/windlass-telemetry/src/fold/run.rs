@@ -6,7 +6,7 @@ use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::message::{ErrorCategory, Message, Role, ToolCall, ToolResult};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Outcome, StopReason};
 use windlass_core::validator::Judgement;
 
 use super::{Finished, Told, word};
@@ -107,11 +107,11 @@ impl OpenRun {
         self.settle_booked(seq, &event.kind, at, told, out);
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => self.heard(told, || content::message(prompt)),
-            EventKind::Said { message } if message.role == Role::Assistant => {
+            EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 self.settle_said(None, told, out);
                 self.said = Some(Said { seq, start: self.since, end: at, message: message.clone() });
             }
-            EventKind::Said { message } => self.heard(told, || content::message(message)),
+            EventKind::Said { message, .. } => self.heard(told, || content::message(message)),
             EventKind::Spent { model, call, cost_micros, estimated, .. } => {
                 self.spent(seq, at, (model, *call, *cost_micros, *estimated), told, out);
             }
@@ -210,10 +210,10 @@ impl OpenRun {
             EventKind::IterationFinished { stop, .. } => {
                 let failed = match self.booked.take() {
                     Some(booked) => Some(booked),
-                    None => (stop == "provider").then(|| self.chat(seq, self.since, None, told)),
+                    None => (*stop == StopReason::Provider).then(|| self.chat(seq, self.since, None, told)),
                 };
                 if let Some(mut failed) = failed {
-                    failed.close(at, (stop != "done").then(|| stop.clone()));
+                    failed.close(at, (*stop != StopReason::Done).then(|| stop.word().to_owned()));
                     self.answered(failed, told, out);
                 }
             }
@@ -370,7 +370,7 @@ impl OpenRun {
                 vec![
                     Some(("windlass.ask.id", ask.as_str().into())),
                     Some(("windlass.ask.answer", word(answer).into())),
-                    Some(("windlass.ask.by", by.as_str().into())),
+                    Some(("windlass.ask.by", by.word().into())),
                 ],
             ),
             EventKind::Denied { call, rule, reason } => (

@@ -14,11 +14,11 @@ pub(crate) fn log(lines: &[(f64, Value)]) -> Vec<Event> {
 pub(crate) fn event(seq: u64, run: &str, seconds: f64, kind: &Value) -> Event {
     let at = Timestamp::from_millis(1_000_000 + (seconds * 1_000.0) as i64);
     let trace = "000000000000000a000000000000000b";
-    let mut line = json!({ "v": 1, "seq": seq, "at": at, "session": "s1", "trace": trace });
-    if kind["kind"] != "session_opened" {
-        line["run"] = run.into();
-    }
-    line.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+    let mut data = kind.as_object().unwrap().clone();
+    let kind = data.remove("kind").unwrap();
+    let run = (kind != "session_opened").then_some(run);
+    let line = json!({ "v": 2, "seq": seq, "at": at, "session": "s1", "run": run, "trace": trace, "kind": kind,
+                       "data": data });
     serde_json::from_value(line).unwrap()
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn opened() -> Value {
 }
 
 pub(crate) fn started() -> Value {
-    let parts = json!([{ "type": "text", "text": "PROMPT" }]);
+    let parts = json!([{ "type": "text", "data": { "text": "PROMPT" } }]);
     json!({ "kind": "run_started", "prompt": { "role": "user", "parts": parts } })
 }
 
@@ -87,9 +87,11 @@ pub(crate) fn spent(cost: Option<u64>) -> Value {
 
 /// An answer with these calls of `bash`.
 pub(crate) fn said(calls: &[&str]) -> Value {
-    let mut parts = vec![json!({ "type": "text", "text": "ANSWER" })];
+    let mut parts = vec![json!({ "type": "text", "data": { "text": "ANSWER" } })];
     parts.extend(
-        calls.iter().map(|id| json!({ "type": "call", "id": id, "name": "bash", "args": { "command": "ARGS" } })),
+        calls
+            .iter()
+            .map(|id| json!({ "type": "call", "data": { "id": id, "name": "bash", "args": { "command": "ARGS" } } })),
     );
     json!({ "kind": "said", "message": { "role": "assistant", "origin": "model", "parts": parts } })
 }

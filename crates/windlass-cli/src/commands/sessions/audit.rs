@@ -2,9 +2,10 @@
 //! stand for it, so that it can be proven what it was and not read here.
 
 use serde_json::{Value, json};
-use windlass_core::ask::{About, Answer, Ask};
+use windlass_core::ask::{About, Answer, AnsweredBy, Ask};
 use windlass_core::event::{Event, EventKind};
 use windlass_core::message::{Message, Origin, Role, ToolCall};
+use windlass_core::outcome::RunSummary;
 use windlass_core::workspace::Redactor;
 use windlass_host::secret::Secrets;
 
@@ -42,7 +43,7 @@ fn told(kind: &EventKind) -> Option<Told> {
         EventKind::TransactionOpened { terms, name } => {
             ("engine", "stated the terms", json!({ "terms": terms, "copy": name }))
         }
-        EventKind::Said { message } => (speaker(message), "said", said(message)),
+        EventKind::Said { message, .. } => (speaker(message), "said", said(message)),
         EventKind::CallStarted { call, verdict, rule } => {
             ("policy", "let a call run", with(about_call(call), json!({ "verdict": verdict, "rule": rule })))
         }
@@ -67,7 +68,7 @@ fn told(kind: &EventKind) -> Option<Told> {
             ("policy", "refused a connection", json!({ "host": host, "rule": rule }))
         }
         EventKind::Asked { ask } => ("engine", "asked a person", about_ask(ask)),
-        EventKind::Answered { ask, answer, by } => (answerer(by), "answered", about_answer(ask.as_str(), answer, by)),
+        EventKind::Answered { ask, answer, by } => (answerer(*by), "answered", about_answer(ask.as_str(), answer, *by)),
         _ => return told_of_landing(kind),
     })
 }
@@ -100,7 +101,7 @@ fn told_of_landing(kind: &EventKind) -> Option<Told> {
         EventKind::Forked { from, at_seq } => ("person", "forked", json!({ "from": from, "at_seq": at_seq })),
         EventKind::BudgetWarned { limit } => ("engine", "warned of a limit", json!({ "limit": limit })),
         EventKind::Warned { code, .. } => ("engine", "warned", json!({ "code": code })),
-        EventKind::RunFinished { outcome, totals, ms, judge_changed, .. } => {
+        EventKind::RunFinished(RunSummary { outcome, totals, ms, judge_changed, .. }) => {
             let more = json!({ "outcome": outcome.word(), "totals": totals, "ms": ms, "judge_changed": judge_changed });
             ("engine", "ended the run", more)
         }
@@ -117,11 +118,11 @@ fn speaker(message: &Message) -> &'static str {
     }
 }
 
-fn answerer(by: &str) -> &'static str {
+fn answerer(by: AnsweredBy) -> &'static str {
     match by {
-        "person" | "yes_flag" => "person",
-        "policy" => "policy",
-        _ => "engine",
+        AnsweredBy::Person | AnsweredBy::YesFlag => "person",
+        AnsweredBy::Policy => "policy",
+        AnsweredBy::Engine => "engine",
     }
 }
 
@@ -153,7 +154,7 @@ fn about_ask(ask: &Ask) -> Value {
     with(more, json!({ "ask": ask.id, "person_only": ask.person, "expires": ask.expires }))
 }
 
-fn about_answer(ask: &str, answer: &Answer, by: &str) -> Value {
+fn about_answer(ask: &str, answer: &Answer, by: AnsweredBy) -> Value {
     let (word, text) = match answer {
         Answer::Once => ("once", None),
         Answer::Always => ("always", None),

@@ -5,6 +5,7 @@ use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{CallId, SessionId};
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::outcome::RunSummary;
 use windlass_core::stats::{Stats, cache_hits};
 use windlass_core::validator::{Judgement, Report};
 
@@ -58,7 +59,7 @@ impl Page {
                 let run = event.run.as_ref().map(ToString::to_string).unwrap_or_default();
                 format!("{}<h2 id=\"e{seq}\">{}</h2>\n{}", self.rest(), escape(&run), spoken("prompt", "You", prompt))
             }
-            EventKind::Said { message } => self.said(message),
+            EventKind::Said { message, .. } => self.said(message),
             EventKind::FileChanged { call, change, .. } => {
                 let shown = diff(&change.path, change.added, change.removed, change.diff.as_deref());
                 match self.open.iter_mut().find(|(open, _)| open.id == *call) {
@@ -70,7 +71,7 @@ impl Page {
                 }
             }
             EventKind::CallFinished { result, ms } => self.call_finished(result, *ms),
-            EventKind::RunFinished { outcome, totals, ms, files, .. } => {
+            EventKind::RunFinished(RunSummary { outcome, totals, ms, files, .. }) => {
                 let (word, detail, _) = explain(outcome, &event.session, None);
                 let files: String = files.iter().map(|file| diff(&file.path, file.added, file.removed, None)).collect();
                 let cost = if totals.unpriced { "price unknown".to_owned() } else { dollars(totals.cost_micros) };
@@ -208,7 +209,7 @@ fn note(kind: &EventKind) -> Option<(&'static str, String)> {
     Some(match kind {
         EventKind::TransactionOpened { terms, name } => {
             let place = name.as_ref().map_or_else(|| "in place".to_owned(), |name| format!("on the copy {name}"));
-            ("note", format!("works {place}; {}; network {}", terms.isolation, terms.network))
+            ("note", format!("works {place}; {}; network {}", terms.confinement(), terms.network))
         }
         EventKind::Asked { ask } => ("ask", question(ask)),
         EventKind::Answered { answer, by, .. } => ("ask", format!("answered by {by}: {}", answered(answer))),

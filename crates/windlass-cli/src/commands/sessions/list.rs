@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde_json::json;
 use windlass_core::event::EventKind;
 use windlass_core::id::{AskId, SessionId};
+use windlass_core::outcome::RunSummary;
 use windlass_core::store::{SessionHead, SessionStore};
 use windlass_host::session_log::SessionLog;
 
@@ -68,7 +69,7 @@ async fn state(store: &SessionLog, head: &SessionHead) -> String {
         let Ok(event) = event else { return "damaged".to_owned() };
         let in_run = event.run.is_some();
         match event.kind {
-            EventKind::RunFinished { outcome, .. } => {
+            EventKind::RunFinished(RunSummary { outcome, .. }) => {
                 asks.clear();
                 outcome.word().clone_into(&mut state);
             }

@@ -2,6 +2,7 @@
 
 use windlass_core::event::{Event, EventKind};
 use windlass_core::message::{Origin, Part, Role};
+use windlass_core::outcome::RunSummary;
 
 use crate::view::text::explain;
 
@@ -11,7 +12,7 @@ pub(super) fn event(event: &Event) -> String {
             format!("# Session {}\n\nWorkspace: `{workspace}`\n\n", event.session)
         }
         EventKind::RunStarted { prompt, .. } => format!("## Prompt\n\n{}\n\n", prompt.text()),
-        EventKind::Said { message } if message.role == Role::Assistant => {
+        EventKind::Said { message, .. } if message.role == Role::Assistant => {
             let mut text = String::new();
             for part in &message.parts {
                 match part {
@@ -28,12 +29,12 @@ pub(super) fn event(event: &Event) -> String {
             }
             text
         }
-        EventKind::Said { message } => {
+        EventKind::Said { message, .. } => {
             let who = if message.origin == Origin::Engine { "engine" } else { "you" };
             format!("> ({who}) {}\n\n", message.text().replace('\n', "\n> "))
         }
         EventKind::CallFinished { result, .. } => fenced(&result.text, ""),
-        EventKind::RunFinished { outcome, totals, .. } => {
+        EventKind::RunFinished(RunSummary { outcome, totals, .. }) => {
             let (word, detail, _) = explain(outcome, &event.session, None);
             format!("*{word}, {} steps* {detail}\n\n", totals.steps)
         }

@@ -82,7 +82,7 @@ fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
     };
     match &event.kind {
         EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => look_at(prompt, &mut look),
-        EventKind::Said { message } => look_at(message, &mut look),
+        EventKind::Said { message, .. } => look_at(message, &mut look),
         EventKind::CallFinished { result, .. } => look("result", &result.text),
         _ => {}
     }

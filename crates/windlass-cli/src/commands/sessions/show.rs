@@ -7,6 +7,7 @@ use windlass_core::ask::About;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::RunId;
 use windlass_core::message::Origin;
+use windlass_core::outcome::RunSummary;
 use windlass_core::store::SessionStore;
 use windlass_core::validator::Judgement;
 use windlass_host::session_log::SessionLog;
@@ -94,7 +95,7 @@ fn line(event: &Event) -> Option<String> {
             format!("said {when}: {}", first_line(&prompt.text(), 200))
         }
         EventKind::Forked { from, at_seq } => format!("forked from {from} at event {at_seq}"),
-        EventKind::Said { message } => {
+        EventKind::Said { message, .. } => {
             let text = message.text();
             if text.trim().is_empty() {
                 return None;
@@ -125,7 +126,7 @@ fn line(event: &Event) -> Option<String> {
         EventKind::Denied { reason, .. } => format!("  denied: {reason}"),
         EventKind::Waited { reason, ms, .. } => format!("waited {ms} ms: {reason}"),
         EventKind::Warned { text, .. } => format!("warning: {text}"),
-        EventKind::RunFinished { outcome, totals, ms, .. } => {
+        EventKind::RunFinished(RunSummary { outcome, totals, ms, .. }) => {
             let (word, detail, _) = explain(outcome, &event.session, None);
             format!("{word} after {} steps and {ms} ms {detail}", totals.steps)
         }

@@ -53,9 +53,9 @@ impl Trace<'_> {
         let seq = event.order.seq().unwrap_or_default();
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => self.message(seq, "prompt", prompt),
-            EventKind::Said { message } if message.role == Role::Assistant => self.message(seq, "answer", message),
-            EventKind::Said { message } if message.origin == Origin::Engine => self.message(seq, "engine", message),
-            EventKind::Said { message } => self.message(seq, "person", message),
+            EventKind::Said { message, .. } if message.role == Role::Assistant => self.message(seq, "answer", message),
+            EventKind::Said { message, .. } if message.origin == Origin::Engine => self.message(seq, "engine", message),
+            EventKind::Said { message, .. } => self.message(seq, "person", message),
             EventKind::CallFinished { result, .. } => {
                 let what = format!("result-{}", safe(&result.name));
                 self.write(seq, &format!("{what}.txt"), &result.text)?;
@@ -64,7 +64,7 @@ impl Trace<'_> {
             EventKind::Compacted { .. } => {
                 self.write(seq, "summary.txt", super::summary(&event.kind).unwrap_or_default())
             }
-            EventKind::RunFinished { .. } => {
+            EventKind::RunFinished(_) => {
                 let text =
                     serde_json::to_string_pretty(event).map_err(|err| Failure::new(exit::FAILED, err.to_string()))?;
                 self.write(seq, "end.json", &text)

@@ -109,7 +109,7 @@ impl<'a> Evidence<'a> {
     }
 
     fn outcome(&self) -> Option<&'a Value> {
-        self.of("run_finished").last().map(|event| &event["outcome"])
+        self.of("run_finished").last().map(|event| &event["data"]["outcome"])
     }
 
     fn done(&self) -> bool {
@@ -128,7 +128,7 @@ impl<'a> Evidence<'a> {
     /// Whether the agent worked at all: it asked its model something, had a conversation of its own, or was done.
     fn began(&self) -> bool {
         let ours = || !self.foreign && self.of("iteration_started").next().is_some();
-        let talks = || self.of("iteration_started").any(|event| event["foreign_session"].is_string());
+        let talks = || self.of("iteration_started").any(|event| event["data"]["foreign_session"].is_string());
         !self.seen.is_empty() || ours() || talks() || self.done()
     }
 
@@ -140,12 +140,12 @@ impl<'a> Evidence<'a> {
     }
 
     fn called(&self) -> bool {
-        self.of("call_started").any(|event| event["call"]["args"].to_string().contains(self.marker))
+        self.of("call_started").any(|event| event["data"]["call"]["args"].to_string().contains(self.marker))
     }
 
     fn answered(&self) -> bool {
-        let said = self.of("said").filter(|event| event["message"]["role"] == "assistant");
-        said.into_iter().any(|event| event["message"].to_string().contains(self.marker))
+        let said = self.of("said").filter(|event| event["data"]["message"]["role"] == "assistant");
+        said.into_iter().any(|event| event["data"]["message"].to_string().contains(self.marker))
     }
 }
 
@@ -170,14 +170,24 @@ mod tests {
 
     fn events(kinds: &[&str]) -> Vec<Value> {
         let event = |kind: &&str| match *kind {
-            "call_started" => json!({ "kind": "call_started", "call": { "args": { "text": "probe-1\n" } } }),
-            "other_call" => json!({ "kind": "call_started", "call": { "args": { "path": "a" } } }),
-            "answer" => json!({ "kind": "said", "message": { "role": "assistant", "parts": [{ "text": "probe-1" }] } }),
-            "prompt" => json!({ "kind": "said", "message": { "role": "user", "parts": [{ "text": "probe-1" }] } }),
-            "begun" => json!({ "kind": "iteration_started", "foreign_session": "one" }),
-            "unknown" => json!({ "kind": "run_finished", "outcome": { "is": "failed", "detail": "not signed in" } }),
-            "done" => json!({ "kind": "run_finished", "outcome": { "is": "completed" } }),
-            "failed" => json!({ "kind": "run_finished", "outcome": { "is": "failed", "detail": "it broke" } }),
+            "call_started" => {
+                json!({ "kind": "call_started", "data": { "call": { "args": { "text": "probe-1\n" } } } })
+            }
+            "other_call" => json!({ "kind": "call_started", "data": { "call": { "args": { "path": "a" } } } }),
+            "answer" => {
+                json!({ "kind": "said", "data": { "message": { "role": "assistant", "parts": [{ "type": "text", "data": { "text": "probe-1" } }] } } })
+            }
+            "prompt" => {
+                json!({ "kind": "said", "data": { "message": { "role": "user", "parts": [{ "type": "text", "data": { "text": "probe-1" } }] } } })
+            }
+            "begun" => json!({ "kind": "iteration_started", "data": { "foreign_session": "one" } }),
+            "unknown" => {
+                json!({ "kind": "run_finished", "data": { "outcome": { "is": "failed", "detail": "not signed in" } } })
+            }
+            "done" => json!({ "kind": "run_finished", "data": { "outcome": { "is": "completed" } } }),
+            "failed" => {
+                json!({ "kind": "run_finished", "data": { "outcome": { "is": "failed", "detail": "it broke" } } })
+            }
             kind => json!({ "kind": kind }),
         };
         kinds.iter().map(event).collect()

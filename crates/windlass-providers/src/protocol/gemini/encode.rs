@@ -217,7 +217,7 @@ mod tests {
             opaque: Some(json!({ "thought_signature": signature, "on": on })),
         };
         let call = |id: &str| {
-            let call = json!({ "type": "call", "id": id, "name": "t", "args": {} });
+            let call = json!({ "type": "call", "data": { "id": id, "name": "t", "args": {} } });
             serde_json::from_value::<Part>(call).expect("a call")
         };
         let text = |text: &str| Part::Text { text: text.into() };

@@ -1,0 +1,272 @@
+//! The terms of a run: how it is isolated, confined, metered and gated. Stated in an event before the run starts, and
+//! read by the gate. A value that this version does not know reads as the weakest one.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Whether a run works on the user's own tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// On a private copy that lands when the checks pass.
+    Isolated,
+    /// On the user's own tree. Also what a value of a later version reads as: the gate must not trust it.
+    #[default]
+    #[serde(other)]
+    InPlace,
+}
+
+impl Isolation {
+    /// Isolated if a flag says so.
+    #[must_use]
+    pub fn from_flag(isolated: bool) -> Self {
+        if isolated { Self::Isolated } else { Self::InPlace }
+    }
+
+    /// Whether the run works on a private copy.
+    #[must_use]
+    pub fn is_isolated(self) -> bool {
+        self == Self::Isolated
+    }
+}
+
+/// How the tree is made that a run works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// An overlay file system over the user's tree.
+    Overlay,
+    /// A copy whose files share their blocks with the user's.
+    Reflink,
+    /// A plain copy.
+    Copy,
+    /// It is the user's own tree.
+    #[default]
+    #[serde(other)]
+    InPlace,
+}
+
+impl Strategy {
+    /// The isolation that the strategy gives.
+    #[must_use]
+    pub fn isolation(self) -> Isolation {
+        match self {
+            Self::InPlace => Isolation::InPlace,
+            Self::Overlay | Self::Reflink | Self::Copy => Isolation::Isolated,
+        }
+    }
+
+    /// The word of the strategy, as in the log.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InPlace => "in_place",
+            Self::Overlay => "overlay",
+            Self::Reflink => "reflink",
+            Self::Copy => "copy",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What the sandbox lets commands do with the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxLevel {
+    /// Read the workspace.
+    ReadOnly,
+    /// Read and write the workspace.
+    WorkspaceWrite,
+    /// Everything the user can do: there is no sandbox.
+    #[default]
+    #[serde(other)]
+    Full,
+}
+
+impl SandboxLevel {
+    /// The word of the level, as in the settings.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The kernel mechanisms that confine commands, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxTier {
+    /// Landlock and system call filters. Names in the workspace are not protected.
+    Landlock = 1,
+    /// Landlock, system call filters, and a broker for the network; on a copy of the workspace.
+    Broker = 2,
+    /// Namespaces, Landlock and system call filters.
+    Namespaces = 3,
+    /// Nothing confines them.
+    #[default]
+    #[serde(other)]
+    None = 0,
+}
+
+impl SandboxTier {
+    /// Whether nothing confines commands.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+
+    /// Whether the kernel keeps commands from everything but the workspace. The policy judges by this, so that weaker
+    /// tiers do not count.
+    #[must_use]
+    pub fn confines(self) -> bool {
+        self >= Self::Broker
+    }
+
+    /// The word of the tier, as in the settings.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Landlock => "landlock",
+            Self::Broker => "broker",
+            Self::Namespaces => "namespaces",
+        }
+    }
+}
+
+/// How the spending of an agent is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MeteringKind {
+    /// Its model calls go through the engine.
+    Wire,
+    /// The agent reports it.
+    Reported,
+    /// It is not known.
+    #[default]
+    #[serde(other)]
+    None,
+}
+
+/// How the calls of an agent are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GateKind {
+    /// Each before it runs.
+    PerCall,
+    /// Not one by one: the sandbox alone holds them.
+    #[default]
+    #[serde(other)]
+    SandboxOnly,
+}
+
+/// The network that commands can reach.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkTerms {
+    /// Nothing.
+    Off,
+    /// A loopback of their own.
+    Loopback,
+    /// A loopback of their own and these hosts. `registries` stands for those of the package managers.
+    Hosts(Vec<String>),
+    /// The network of the machine.
+    #[default]
+    #[serde(other)]
+    Open,
+}
+
+impl fmt::Display for NetworkTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Loopback => f.write_str("loopback"),
+            Self::Hosts(hosts) if *hosts == ["registries"] => f.write_str("registries"),
+            Self::Hosts(hosts) => write!(f, "allow:{}", hosts.join(",")),
+            Self::Open => f.write_str("open"),
+        }
+    }
+}
+
+/// The terms of a run. Stated before it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Terms {
+    /// On the user's own tree or on a copy.
+    pub isolation: Isolation,
+    /// How the tree is made.
+    pub strategy: Strategy,
+    /// What commands may do with the workspace.
+    pub sandbox: SandboxLevel,
+    /// What confines commands. `none` with another sandbox level than `full` means that commands are refused.
+    #[serde(default, skip_serializing_if = "SandboxTier::is_none")]
+    pub tier: SandboxTier,
+    /// Things that commands can still see or do outside the workspace, one phrase each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_held: Vec<String>,
+    /// How spending is known.
+    pub metering: MeteringKind,
+    /// How calls are judged.
+    pub gate: GateKind,
+    /// What commands can reach.
+    pub network: NetworkTerms,
+    /// The version of the agent, where it is a foreign one and its version is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+}
+
+impl Terms {
+    /// The terms without a sandbox, of an agent whose model calls go through the engine and whose calls are judged.
+    #[must_use]
+    pub fn unconfined(strategy: Strategy) -> Self {
+        Self {
+            isolation: strategy.isolation(),
+            strategy,
+            sandbox: SandboxLevel::Full,
+            tier: SandboxTier::None,
+            not_held: Vec::new(),
+            metering: MeteringKind::Wire,
+            gate: GateKind::PerCall,
+            network: NetworkTerms::Open,
+            agent_version: None,
+        }
+    }
+
+    /// What confines commands, in a few words: the level and the mechanisms.
+    #[must_use]
+    pub fn confinement(&self) -> String {
+        let mechanisms = match (self.sandbox, self.tier) {
+            (SandboxLevel::Full, _) => return "none".to_owned(),
+            (_, SandboxTier::None) => "not available, so commands are refused",
+            (_, SandboxTier::Landlock) => "landlock+seccomp",
+            (_, SandboxTier::Broker) => "landlock+seccomp+broker",
+            (_, SandboxTier::Namespaces) => "namespaces+landlock+seccomp",
+        };
+        format!("{}: {mechanisms}", self.sandbox.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_later_versions_read_as_the_weakest() {
+        let text = r#"{"isolation":"vm","strategy":"inplace","sandbox":"tight","tier":"vm","metering":"quota",
+            "gate":"sometimes","network":"mesh"}"#;
+        let terms: Terms = serde_json::from_str(text).expect("terms");
+        assert!(!terms.isolation.is_isolated() && !terms.tier.confines());
+        assert_eq!((terms.strategy, terms.sandbox), (Strategy::InPlace, SandboxLevel::Full));
+        assert_eq!((terms.metering, terms.gate), (MeteringKind::None, GateKind::SandboxOnly));
+        assert_eq!(terms.network, NetworkTerms::Open);
+    }
+}
