@@ -29,6 +29,8 @@ pub enum Need {
     Notifications,
     /// Taking a file descriptor out of another process.
     PidfdGetfd,
+    /// Netlink sockets that answer questions about other sockets. qemu's user mode has none.
+    SocketDiag,
 }
 
 impl Need {
@@ -39,12 +41,13 @@ impl Need {
             Self::Landlock => "Landlock",
             Self::Notifications => "seccomp notifications",
             Self::PidfdGetfd => "pidfd_getfd",
+            Self::SocketDiag => "netlink sockets of the kind NETLINK_SOCK_DIAG",
         }
     }
 
     /// Why the need is not met here, or none if it is. Tried once in a process.
     fn unmet(self) -> Option<&'static str> {
-        static FOUND: [OnceLock<Option<String>>; 5] = [const { OnceLock::new() }; 5];
+        static FOUND: [OnceLock<Option<String>>; 6] = [const { OnceLock::new() }; 6];
         FOUND[self as usize].get_or_init(|| self.probe().err()).as_deref()
     }
 
@@ -58,8 +61,12 @@ impl Need {
             Self::Notifications => kernel::notifications(),
             #[cfg(target_os = "linux")]
             Self::PidfdGetfd => kernel::pidfd_getfd(),
+            #[cfg(target_os = "linux")]
+            Self::SocketDiag => kernel::socket_diag(),
             #[cfg(not(target_os = "linux"))]
-            Self::Landlock | Self::Notifications | Self::PidfdGetfd => Err("this is not Linux".to_owned()),
+            Self::Landlock | Self::Notifications | Self::PidfdGetfd | Self::SocketDiag => {
+                Err("this is not Linux".to_owned())
+            }
         }
     }
 }
@@ -131,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_reason_is_one_line() {
-        for need in [Need::Namespaces, Need::Overlay, Need::Landlock, Need::Notifications, Need::PidfdGetfd] {
+        let kernel = [Need::Landlock, Need::Notifications, Need::PidfdGetfd, Need::SocketDiag];
+        for need in [Need::Namespaces, Need::Overlay].into_iter().chain(kernel) {
             assert!(need.unmet().is_none_or(|why| !why.is_empty() && !why.contains(['\n', '\t'])), "{need:?}");
         }
     }
