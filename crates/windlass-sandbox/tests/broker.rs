@@ -4,12 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use lab::{LOOK, helper, run, wait_until};
 use windlass_sandbox::{Access, AgentHome, Ended, Limits, Net, PRIVATE, Session, Signals, Spec, Standard, Tier, Tree};
@@ -446,6 +447,54 @@ fn commands_signal_their_own_processes() {
             "9",
         );
     }
+}
+
+#[test]
+fn a_command_has_terminals_of_its_own() {
+    let lab = Lab::new(Net::Off);
+    // The C library asks the kernel for the other end of a terminal.
+    let opened = r#"python3 -c "
+import os
+first, second = os.openpty()
+os.write(second, b'one\n')
+print(os.read(first, 9), os.isatty(second), os.get_inheritable(second), os.ttyname(second).startswith('/dev/pts/'))
+""#;
+    lab.check(opened, 0, r"b'one\r\n' True False True");
+    let controls = r#"python3 -c "
+import os, pty
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp('sh', ['sh', '-c', 'echo hi > /dev/tty'])
+print(os.read(terminal, 9), os.waitpid(pid, 0)[1])
+""#;
+    lab.check(controls, 0, r"b'hi\r\n' 0");
+}
+
+#[test]
+fn terminals_of_other_programs_are_out_of_reach() {
+    let lab = Lab::new(Net::Off);
+    let makes = "import os, sys; _, end = os.openpty(); print(os.ttyname(end), flush=True); sys.stdin.read()";
+    let mut other = std::process::Command::new("python3");
+    let mut other = other.args(["-c", makes]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut place = String::new();
+    BufReader::new(other.stdout.take().unwrap()).read_line(&mut place).unwrap();
+    let place = place.trim();
+    assert!(place.starts_with("/dev/pts/"), "{place}");
+    lab.check_refused(&format!("echo x > {place}"));
+    lab.check_refused(&format!("exec 3< {place}"));
+    // Only a handle that made a terminal leads to its other end, and only to be opened as a terminal.
+    let asks = |open: &str, flags: &str| {
+        format!("python3 -c \"import fcntl, os; fcntl.ioctl({open}, 0x5441, {flags})\" 2>&1 | tail -n 1")
+    };
+    let not_a_terminal = "OSError: [Errno 25] Inappropriate ioctl for device";
+    lab.check(&asks("os.open('README.md', 0)", "2"), 0, not_a_terminal);
+    lab.check(&asks("os.open('/dev/null', 2)", "2"), 0, not_a_terminal);
+    lab.check(&asks("99", "2"), 0, "OSError: [Errno 9] Bad file descriptor");
+    lab.check(&asks("os.open('/dev/ptmx', 2)", "os.O_PATH"), 0, "OSError: [Errno 22] Invalid argument");
+    // Nothing unlocked it.
+    lab.check(&asks("os.open('/dev/ptmx', 2)", "2"), 0, "OSError: [Errno 5] Input/output error");
+    drop(other.stdin.take());
+    other.wait().unwrap();
 }
 
 #[test]

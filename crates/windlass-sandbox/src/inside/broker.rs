@@ -1,6 +1,7 @@
 //! The broker of a command without namespaces. Calls that Landlock does not judge are suspended by a filter and
 //! performed here on behalf of the command: sockets are made, bound and connected (`sockets`), modes, owners and times
-//! of files are set (`attributes`), signals are sent where Landlock does not hold them (`signals`). Arguments are read from the command's memory once, and everything is done on
+//! of files are set (`attributes`), the second end of a terminal is opened (`terminals`), and signals are sent where
+//! Landlock does not hold them (`signals`). Arguments are read from the command's memory once, and everything is done on
 //! handles of the broker's own, so that nothing the command changes afterwards matters.
 //!
 //! The broker is the first process of the command. It is an ancestor of everything in it, which is what the kernel
@@ -12,6 +13,7 @@ mod diag;
 mod ports;
 mod signals;
 mod sockets;
+mod terminals;
 mod workers;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -103,6 +105,7 @@ impl Broker {
             libc::SYS_bind => self.bind(call),
             libc::SYS_listen => self.listen(call),
             libc::SYS_kill | libc::SYS_tkill | libc::SYS_tgkill | libc::SYS_pidfd_send_signal => self.send_signal(call),
+            libc::SYS_ioctl => self.open_terminal(call),
             _ => self.change_attributes(call).map(|()| Reply::Value(0)),
         }
     }

@@ -187,7 +187,7 @@ fn allow(rules: RulesetCreated, place: &Path, access: landlock::BitFlags<AccessF
 /// Read by commands without namespaces beside the system: processes as far as the kernel shows them to a process that
 /// Landlock holds, which is their names and command lines, and not their memory, files or environment.
 const PROCESSES: &str = "/proc";
-/// A terminal of a command's own is opened by the first of them; the terminals of others are not.
+/// A command makes a terminal of its own with the first of them, and the broker opens its second end.
 const DEVICES: &[&str] =
     &["/dev/ptmx", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/random", "/dev/urandom"];
 

@@ -75,21 +75,28 @@ impl Filters {
     }
 }
 
-/// A program that suspends the calls of the broker and lets all others through to the next filter.
+/// A program that suspends the calls of the broker and lets all others through to the next filter. Of `ioctl` it
+/// suspends one control.
 fn suspended(signals: Signals) -> Vec<libc::sock_filter> {
+    const NUMBER: u32 = 0;
+    // The lower half of the second argument; the kernel reads no more of it.
+    const CONTROL: u32 = 16 + 8;
     let sent = match signals {
         Signals::Landlock => &[],
         Signals::Broker => SIGNALS,
     };
     let calls: Vec<i64> = SOCKETS.iter().chain(ATTRIBUTES).chain(sent).copied().collect();
     let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    let load = |from: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, from);
+    let equals = |k: u32, jt: u8, jf: u8| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
+    let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
+    let mut program = vec![load(NUMBER)];
     for (at, call) in calls.iter().enumerate() {
-        // The distance to the last statement but one; the table is far shorter than a jump can be.
-        let distance = u8::try_from(calls.len() - at).unwrap_or(u8::MAX);
-        let number = u32::try_from(*call).unwrap_or(u32::MAX);
-        program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, distance, 0, number));
+        // The distance to the last statement; the table is far shorter than a jump can be.
+        let distance = u8::try_from(calls.len() - at + 3).unwrap_or(u8::MAX);
+        program.push(equals(number(*call), distance, 0));
     }
+    program.extend([equals(number(libc::SYS_ioctl), 0, 2), load(CONTROL), equals(TIOCGPTPEER, 1, 0)]);
     program.push(statement(u32::from(RETURN), 0, 0, libc::SECCOMP_RET_ALLOW));
     program.push(statement(u32::from(RETURN), 0, 0, libc::SECCOMP_RET_USER_NOTIF));
     program
@@ -230,6 +237,8 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const TIOCSTI: u32 = 0x5412;
 /// The same for a console, and more.
 const TIOCLINUX: u32 = 0x541c;
+/// Opens the other end of a terminal.
+const TIOCGPTPEER: u32 = 0x5441;
 
 const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWUSER,

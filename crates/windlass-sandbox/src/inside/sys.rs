@@ -403,6 +403,17 @@ pub(crate) fn bound_to(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(address)
 }
 
+/// Opens the other end of a terminal that `/dev/ptmx` made.
+pub(crate) fn other_end(terminal: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let (locked, flags) = (0_i32, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+    // SAFETY: the request reads one number.
+    checked(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSPTLCK, &raw const locked) }.into())?;
+    // SAFETY: a handle and numbers; the kernel made the new handle for us.
+    let handle = checked(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
+}
+
 /// Sets the times of what a handle is, also of a symlink; none is now.
 pub(crate) fn set_times(handle: BorrowedFd<'_>, times: Option<&[libc::timespec; 2]>) -> io::Result<()> {
     let times = times.map_or(std::ptr::null(), |times| times.as_ptr());
