@@ -2,14 +2,15 @@
 //! what it can do, signs in, and has its modes and settings as a person wants them. What cannot be had as it was asked
 //! for ends the try here, with what there is instead.
 
+use std::path::Path;
 use std::time::Duration;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
 use agent_client_protocol::v1::schema::{
     AuthMethod, AuthenticateRequest, ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
-    InitializeResponse, LoadSessionRequest, NewSessionRequest, ResumeSessionRequest, SessionConfigKind,
-    SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOptions, SessionModeState,
+    InitializeResponse, ListSessionsRequest, LoadSessionRequest, NewSessionRequest, ResumeSessionRequest,
+    SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOptions, SessionModeState,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -261,7 +262,11 @@ async fn session(
     if let Some(id) = visit.resume.clone() {
         let can = &hello.agent_capabilities;
         talk.live.session.clone_from(&id);
-        let waited = if can.session_capabilities.resume.is_some() {
+        let elsewhere =
+            acp.profile.keeps_directory && can.session_capabilities.list.is_some() && !is_in(talk, &id, &cwd).await?;
+        let waited = if elsewhere {
+            None
+        } else if can.session_capabilities.resume.is_some() {
             let params = ResumeSessionRequest::new(id, cwd.clone()).mcp_servers(servers.clone()).meta(meta.clone());
             Some(talk.ask("session/resume", &params, Phase::Opening, Some(PATIENCE)).await?)
         } else if can.load_session {
@@ -274,6 +279,7 @@ async fn session(
             Some(Waited::Answer(session)) => return Ok(session),
             Some(Waited::Gone(end)) => return Err(Failed::End(end)),
             Some(Waited::Error(err)) => format!("it says: {}", clip(&clean(&err.in_words()), 300)),
+            None if elsewhere => "the earlier one began in another directory and stays there".to_owned(),
             None => "it cannot go on with an earlier one".to_owned(),
         };
         talk.live.session.clear();
@@ -301,6 +307,20 @@ async fn session(
         _ => return broken(format!("{} answered `session/new` without an id", acp.name)),
     }
     Ok(session)
+}
+
+/// Whether the agent lists a conversation among those of a directory. If it gives no list, it has to say so when the
+/// conversation is resumed.
+async fn is_in(talk: &mut Talk<'_, '_>, id: &str, cwd: &Path) -> Result<bool, Failed> {
+    let params = ListSessionsRequest::new().cwd(cwd.to_path_buf());
+    match talk.ask("session/list", &params, Phase::Opening, Some(PATIENCE)).await? {
+        Waited::Answer(answer) => {
+            let mut listed = answer["sessions"].as_array().into_iter().flatten();
+            Ok(listed.any(|one| one["sessionId"] == id && one["cwd"].as_str().is_some_and(|at| Path::new(at) == cwd)))
+        }
+        Waited::Error(_) => Ok(true),
+        Waited::Gone(end) => Err(Failed::End(end)),
+    }
 }
 
 /// Sets what a person wants set: settings, the model, the mode.

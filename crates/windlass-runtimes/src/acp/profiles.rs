@@ -56,6 +56,9 @@ pub struct Profile {
     pub turn_usage: TurnUsage,
     /// What its tools do, by their names, where it says no more of them than `other`: a kind of the protocol.
     pub kinds: Pairs,
+    /// Whether a conversation stays in the directory in which it began, even if it is resumed in another one. A copy of
+    /// the workspace can be in another directory for each run, and the earlier one is gone.
+    pub keeps_directory: bool,
     /// Files and folders of its home that steer it, and that an earlier try may have left for the next.
     pub steered_by: &'static [&'static str],
 }
@@ -164,6 +167,7 @@ pub const GENERIC: Profile = Profile {
     reports_cost: false,
     turn_usage: TurnUsage::Sum,
     kinds: &[],
+    keeps_directory: false,
     steered_by: &[],
 };
 
@@ -192,6 +196,7 @@ pub const PROFILES: &[Profile] = &[
         ],
         asks: true,
         turn_usage: TurnUsage::LastCall,
+        keeps_directory: true,
         steered_by: &[".config/opencode", ".opencode", ".claude", ".agents"],
         ..GENERIC
     },

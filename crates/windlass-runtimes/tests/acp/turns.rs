@@ -9,7 +9,7 @@ use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::runtime::Stop;
 use windlass_core::workspace::ProcessEnd;
 use windlass_runtimes::acp::options::{AcpOptions, Setting};
-use windlass_runtimes::acp::profiles::Profile;
+use windlass_runtimes::acp::profiles::{GENERIC, Profile};
 use windlass_runtimes::mcp_server::McpServer;
 
 use crate::stage::{Agent, Stage};
@@ -202,6 +202,11 @@ async fn follow(mut agent: Agent, can: Value, session: Value, heard: Arc<std::sy
                 agent.says("before").await;
                 session.clone()
             }
+            // One conversation, of the directory that is asked about, and one of another directory.
+            "session/list" => {
+                heard.lock().unwrap().push(method);
+                json!({ "sessions": [{ "sessionId": "here", "cwd": params["cwd"] }, { "sessionId": "there", "cwd": "/gone" }] })
+            }
             "session/prompt" => {
                 heard.lock().unwrap().push(format!("prompt {}", params["sessionId"]));
                 json!({ "stopReason": "end_turn" })
@@ -344,6 +349,27 @@ async fn an_earlier_conversation_goes_on_where_it_can() {
     let other = Stage { resume: Some("other:old".into()), ..Stage::default() };
     let (_, heard, _) = begin(other, hello(), session()).await;
     assert_eq!(heard[0], "session/new null []");
+}
+
+/// An agent whose conversations stay in their directory, with one to resume.
+async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
+    static KEEPS: Profile = Profile { keeps_directory: true, ..GENERIC };
+    let stage = Stage { resume: Some(format!("toy:{id}")), profile: Some(&KEEPS), ..Stage::default() };
+    let can = json!({ "sessionCapabilities": { "list": {}, "resume": {} } });
+    let (stop, heard, warnings) =
+        begin(stage, json!({ "protocolVersion": 1, "agentCapabilities": can }), session()).await;
+    assert_eq!(stop, "Done");
+    assert_eq!(heard, asked);
+    assert!(warnings.concat().contains(warned), "{warnings:?}");
+    assert_eq!(warnings.is_empty(), warned.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_stays_in_another_directory_is_not_resumed() {
+    check_resume_in_directory("here", &["session/list", r#"session/resume "here" null"#, r#"prompt "here""#], "").await;
+    let anew = ["session/list", "session/new null []", r#"prompt "s1""#];
+    check_resume_in_directory("there", &anew, "began in another directory").await;
+    check_resume_in_directory("unknown", &anew, "began in another directory").await;
 }
 
 #[tokio::test(start_paused = true)]
