@@ -49,6 +49,8 @@ struct State {
     warned: BTreeSet<String>,
     turned_away: BTreeSet<String>,
     failures: u32,
+    /// One of them was a call with tools.
+    work_failed: bool,
     /// The last of them.
     last_failure: Option<ProviderError>,
     answered: bool,
@@ -76,6 +78,8 @@ struct Ended {
     took: Option<Took>,
     /// How the answer broke off, where the vendor did it.
     failed: Option<ProviderError>,
+    /// Its model got tools.
+    tools: bool,
 }
 
 #[derive(Debug)]
@@ -158,7 +162,7 @@ impl Desk {
     }
 
     async fn book(&self, ledger: Ledger<'_>, ended: Ended) -> Result<(), StoreError> {
-        let Ended { hold, took, failed } = ended;
+        let Ended { hold, took, failed, tools } = ended;
         let booked = match &took {
             Some(took) => {
                 self.lock().usage.add(took.usage);
@@ -168,7 +172,7 @@ impl Desk {
         };
         self.free(ledger, hold);
         if let Some(err) = failed {
-            self.failed(&err);
+            self.failed(&err, tools);
         }
         booked
     }
@@ -181,10 +185,11 @@ impl Desk {
         self.booked.notify_waiters();
     }
 
-    /// The vendor did not answer, or not to the end. Whether this was once too often.
-    pub(super) fn failed(&self, err: &ProviderError) -> bool {
+    /// The vendor did not answer a call, with `tools` or without, or not to the end. Whether this was once too often.
+    pub(super) fn failed(&self, err: &ProviderError, tools: bool) -> bool {
         let mut state = self.lock();
         state.failures = state.failures.saturating_add(1);
+        state.work_failed |= tools;
         state.last_failure = Some(err.clone());
         let (retries, wait) = err.kind.retry();
         let most = match &err.kind {
@@ -237,7 +242,7 @@ impl Desk {
         let mut state = self.lock();
         (state.trip, state.failures, state.closed) = (None, 0, false);
         (state.with_tools, state.declined) = (false, 0);
-        state.last_failure = None;
+        (state.work_failed, state.last_failure) = (false, None);
     }
 
     /// Says something in the log, soon.
@@ -313,9 +318,11 @@ impl Call {
         self.usage = self.usage.filter(|usage| *usage != Usage::default());
         {
             let mut state = self.desk.lock();
-            (state.failures, state.answered) = (0, true);
-            state.last_failure = None;
-            // What is asked beside the work says nothing of it.
+            state.answered = true;
+            // A call beside the work, such as one for a title, says nothing of the calls that do the work.
+            if self.tools || !state.work_failed {
+                (state.failures, state.work_failed, state.last_failure) = (0, false, None);
+            }
             if self.tools || !state.with_tools {
                 state.declined = if self.declined { state.declined.saturating_add(1) } else { 0 };
                 if state.declined >= MAX_DECLINED {
@@ -346,7 +353,7 @@ impl Call {
             price: self.price,
             estimated: !reported,
         });
-        self.desk.note(Note::Ended(Ended { hold: self.hold, took, failed }));
+        self.desk.note(Note::Ended(Ended { hold: self.hold, took, failed, tools: self.tools }));
     }
 
     /// Our own count: what the vendor said of the input, where it did, and what came back by its size.

@@ -167,12 +167,13 @@ impl<'a> Shop<'a> {
             Ok(response) => self.pass_back(passage, response, last).await,
             Err(err) => {
                 passage.call.billed = false;
+                let tools = passage.call.tools;
                 drop(passage.call);
                 if err.kind == ProviderErrorKind::InvalidRequest {
                     // It was not even sent, and would not be next time: a redirect, or another exchange on the cassette.
                     self.meter.desk.stop(Trip::Provider(err.clone()));
                 }
-                self.after_failure(no(dialect, Fault::Upstream, &err.to_string()), &err, last)
+                self.after_failure(no(dialect, Fault::Upstream, &err.to_string()), &err, tools, last)
             }
         }
     }
@@ -229,11 +230,12 @@ impl<'a> Shop<'a> {
         let quirks = &upstream.vendor().quirks;
         if !(200..300).contains(&status) {
             call.billed = false;
+            let tools = call.tools;
             drop(call);
             let text = body.read_up_to(MAX_ERROR).await;
             let err = upstream.failure(status, &headers, &text);
             let answer = answer(status, &headers, Reply::whole(upstream.without_keys(text)));
-            return self.after_failure(answer, &err, last);
+            return self.after_failure(answer, &err, tools, last);
         }
         let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         // Some servers forget the right type of a stream.
@@ -253,8 +255,8 @@ impl<'a> Shop<'a> {
     }
 
     /// Hands back a failure, and notes it. The agent may try again, but not for ever.
-    fn after_failure(&self, answer: Answered, err: &ProviderError, last: &AtomicBool) -> Answered {
-        if !self.meter.desk.failed(err) && self.meter.desk.trip().is_none() {
+    fn after_failure(&self, answer: Answered, err: &ProviderError, tools: bool, last: &AtomicBool) -> Answered {
+        if !self.meter.desk.failed(err, tools) && self.meter.desk.trip().is_none() {
             return answer;
         }
         last.store(true, Ordering::Relaxed);

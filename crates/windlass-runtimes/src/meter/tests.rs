@@ -412,6 +412,28 @@ async fn a_success_between_failures_and_a_wrong_request_do_not_end_it() {
 }
 
 #[tokio::test]
+async fn a_call_beside_the_work_does_not_hide_that_the_work_fails() {
+    let script = |_: usize, heard: &str| match heard.contains("\"tools\"") {
+        true => vec![Act::Say(whole(500, "application/json", "{}"))],
+        false => vec![Act::Say(events(format!("{START}{TEXT}{END}")))],
+    };
+    let vendor = Vendor::new(script).await;
+    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let work = ASK_MESSAGES.replacen('{', r#"{"tools":[{"name":"write","input_schema":{"type":"object"}}],"#, 1);
+    let (statuses, trip) = lab
+        .during(async {
+            let mut all = Vec::new();
+            for ask in [&*work, ASK_MESSAGES, &*work, &*work, ASK_MESSAGES, &*work] {
+                all.push(lab.ask(&lab.post(MESSAGES, ask)).await.status);
+            }
+            all
+        })
+        .await;
+    assert_eq!(statuses, [500, 200, 500, 500, 200, 500]);
+    assert!(matches!(&trip, Some(Trip::Provider(err)) if err.kind.word() == "unavailable"), "{trip:?}");
+}
+
+#[tokio::test]
 async fn nobody_there_is_said_and_ends_it_after_a_while() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", free.local_addr().unwrap());
