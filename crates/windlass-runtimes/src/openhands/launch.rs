@@ -64,6 +64,9 @@ fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
     let off = ["OH_ENABLE_VSCODE", "OH_ENABLE_BROWSER", "OH_PRELOAD_TOOLS"].map(|name| (name, "0".to_owned()));
     // There is one server of a home at a time, and its last one may have had no time to say that it ended.
     let lease = ("OH_LEASE_TTL_SECONDS", "0".to_owned());
+    // Its terminals need no tmux. The server makes a directory for tmux all the same, in `/tmp` where the path of a
+    // private temporary directory is too long for a socket, and ends if it cannot. It makes none if one is named.
+    let no_tmux = ("TMUX_TMPDIR", "/dev/null".to_owned());
     let places = [
         ("OPENHANDS_AGENT_SERVER_CONFIG_PATH", below("none.json")),
         ("OH_PERSISTENCE_DIR", below("")),
@@ -83,7 +86,7 @@ fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
         ("LOG_LEVEL", "WARNING"),
         ("TERM", "dumb"),
     ];
-    off.into_iter().chain([lease]).chain(places).chain(quiet.map(|(name, value)| (name, value.to_owned())))
+    off.into_iter().chain([lease, no_tmux]).chain(places).chain(quiet.map(|(name, value)| (name, value.to_owned())))
 }
 
 /// The model, in the words of the library that asks it. `None` where it is not asked through us.

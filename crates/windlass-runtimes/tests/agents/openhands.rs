@@ -110,6 +110,8 @@ fn its_actions_are_judged_and_logged() {
     assert_eq!(launch.argv, ["/env/bin/python", "-I", "/home/agent/.openhands/agent-server.py"]);
     let has = |name: &str| launch.env.iter().any(|(known, _)| known == name);
     assert!(has("OH_CONVERSATIONS_PATH") && has("LITELLM_LOCAL_MODEL_COST_MAP") && has("OH_ENABLE_BROWSER"));
+    // Otherwise the server wants a directory in `/tmp`, which commands without namespaces cannot write.
+    assert!(has("TMUX_TMPDIR"));
     let put: Vec<String> = stage.put.lock().unwrap().iter().map(|(path, _)| path.clone()).collect();
     assert_eq!(put, [".openhands/agent-server.py", ".inputrc"]);
 }
