@@ -87,7 +87,7 @@ pub(crate) fn run(with: kit::With) -> Result<()> {
     times.push(("everyday", began_everyday.elapsed()));
     println!("==> runtimes: {}", kit::REPEAT);
     let began_kit = Instant::now();
-    kit::run(&root, with)?;
+    kit::run(&root, &with.into())?;
     times.push(("runtimes", began_kit.elapsed()));
     println!("==> all {} stages passed in {}", stages.len() + 3, seconds(began.elapsed()));
     for (name, took) in times {

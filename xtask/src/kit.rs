@@ -2,17 +2,20 @@
 //! through the built binary; with the real programs, the tables of the documentation are made from that run.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::{agents, cargo};
+use crate::without::Feature;
+use crate::{agents, cargo, unknown};
 
 /// As it is typed to run it alone.
 pub(crate) const REPEAT: &str = "target/debug/windlass-kit run --windlass target/debug/windlass --runtime native --runtime fixture --runtime hostile";
 /// The tables for people.
 const TABLES: &str = "docs/runtimes-matrix.md";
 const OURS: &[&str] = &["native", "patch", "completion", "fixture", "cli:fixture", "hostile"];
+const KNOWN: &[&str] = &["--agents", "--all-agents", "--without"];
 /// The kit's word for every program that it knows.
 const EVERY_PROGRAM: &str = "all";
 
@@ -27,6 +30,38 @@ pub(crate) enum With {
     AllAgents,
 }
 
+/// The options of `cargo xtask kit`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    with: With,
+    /// Kernel features that are switched off for the runtimes.
+    without: Vec<Feature>,
+}
+
+impl Options {
+    pub(crate) fn parse(args: &[String]) -> Result<Self> {
+        let mut options = Self { with: With::Ours, without: Vec::new() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match (arg.as_str(), With::flag(arg)) {
+                ("--without", _) => {
+                    options.without.push(Feature::parse(args.next().context("--without needs a feature")?)?);
+                }
+                (_, Some(with)) if options.with == With::Ours => options.with = with,
+                (_, Some(_)) => bail!("--agents and --all-agents exclude each other"),
+                (other, None) => bail!("{}", unknown("option", other, KNOWN.iter().copied())),
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl From<With> for Options {
+    fn from(with: With) -> Self {
+        Self { with, without: Vec::new() }
+    }
+}
+
 impl With {
     /// The flag that asks for it.
     pub(crate) fn flag(flag: &str) -> Option<Self> {
@@ -38,17 +73,29 @@ impl With {
     }
 }
 
-/// Runs the kit; with real agents it installs them first and writes the tables.
-pub(crate) fn run(root: &Path, with: With) -> Result<()> {
+/// Runs the kit; with real agents it installs them first and writes the tables. The tables say what holds where no
+/// kernel feature is missing.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    let Options { with, without } = options;
     let program = built(root)?;
-    let mut command = std::process::Command::new(program("windlass-kit"));
+    let mut command = if without.is_empty() {
+        Command::new(program("windlass-kit"))
+    } else {
+        let mut command = Command::new(cargo::own_program()?);
+        command.arg("without").args(without.iter().map(|feature| feature.name()));
+        command.arg("--").arg(program("windlass-kit"));
+        command
+    };
     command.current_dir(root).arg("run").arg("--windlass").arg(program("windlass"));
     let mut runtimes = OURS.to_vec();
-    if with != With::Ours {
+    if *with != With::Ours {
         println!("==> agents: cargo xtask agents");
-        let all = with == With::AllAgents;
+        let all = *with == With::AllAgents;
         let installed = agents::run(&program("windlass"), all)?;
-        command.arg("--installed").arg(installed.folder).args(["--markdown", TABLES]);
+        command.arg("--installed").arg(installed.folder);
+        if without.is_empty() {
+            command.args(["--markdown", TABLES]);
+        }
         if all {
             runtimes.push(EVERY_PROGRAM);
             command.arg("--if-installed");
@@ -82,4 +129,30 @@ fn built(root: &Path) -> Result<impl Fn(&str) -> PathBuf> {
     let metadata: Value = serde_json::from_slice(&said.stdout).context("cargo metadata said no JSON")?;
     let target = metadata["target_directory"].as_str().context("cargo names no target directory")?.to_owned();
     Ok(move |name: &str| Path::new(&target).join("debug").join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(args: &str, expect: Result<(With, &[Feature]), &str>) {
+        let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
+        match (Options::parse(&args), expect) {
+            (Ok(options), Ok((with, without))) => assert_eq!((options.with, &*options.without), (with, without)),
+            (Err(err), Err(expect)) => assert!(err.to_string().contains(expect), "{err}"),
+            (found, expect) => panic!("{found:?}, expected {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn options_say_with_which_agents_and_without_which_features_it_runs() {
+        check("", Ok((With::Ours, &[])));
+        check("--all-agents", Ok((With::AllAgents, &[])));
+        check("--without namespaces --agents", Ok((With::Agents, &[Feature::Namespaces])));
+        check("--without", Err("--without needs a feature"));
+        check("--without namespace", Err("did you mean `namespaces`?"));
+        check("--agents --all-agents", Err("exclude each other"));
+        check("--agent", Err("did you mean `--agents`?"));
+    }
 }

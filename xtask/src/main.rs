@@ -89,10 +89,10 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "kit",
-        takes: "[--agents | --all-agents]",
+        takes: "[--agents | --all-agents] [--without FEATURE]",
         about: "the conformance kit through the built binary; also the last stage of `test`; with agents it writes \
-                docs/runtimes-matrix.md",
-        run: |args| kit::run(&cargo::root()?, with(args, &[])?),
+                docs/runtimes-matrix.md; --without: without a kernel feature, and nothing is written",
+        run: |args| kit::run(&cargo::root()?, &kit::Options::parse(args)?),
     },
     Command {
         name: "containers",
