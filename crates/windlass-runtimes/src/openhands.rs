@@ -93,7 +93,8 @@ impl Adapter for OpenHands {
             };
             let say = if std::mem::take(&mut live.forgot) {
                 let text = "OpenHands does not know the conversation any more that it was to go on with, or it was begun \
-                            with other tools; it begins a new one and is told what was said before, shortened";
+                            with other tools or in another directory; it begins a new one and is told what was said \
+                            before, shortened";
                 visit.warn("session_lost", text.to_owned()).await?;
                 told_anew(visit, say)
             } else {

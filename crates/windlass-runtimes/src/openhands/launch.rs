@@ -138,15 +138,16 @@ pub(super) fn conversation(options: &OpenHandsOptions, visit: &Visit<'_>, llm: &
         "max_iterations": MAX_ITERATIONS,
         // A title would be one more model call, for nobody.
         "autotitle": false,
-        "tags": { "windlass": terms(options) },
+        "tags": { "windlass": terms(options, visit.job.files.root()) },
     })
 }
 
-/// What a conversation is bound to as it begins. One that was begun otherwise is not gone on with.
-pub(super) fn terms(options: &OpenHandsOptions) -> String {
-    let servers = json!(options.mcp_servers).to_string();
+/// What a conversation is bound to as it begins: tools, servers and the directory, which the server keeps with it. One
+/// that began with others is not resumed.
+pub(super) fn terms(options: &OpenHandsOptions, root: &Path) -> String {
+    let bound = json!([options.mcp_servers, root.to_string_lossy()]).to_string();
     // A tag holds few letters.
-    let sum = servers
+    let sum = bound
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{} {sum:016x}", options.tools.join(" "))

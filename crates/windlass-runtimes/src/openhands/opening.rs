@@ -74,7 +74,7 @@ async fn ready(live: &mut Live) -> Result<(), String> {
 async fn converse(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, llm: &Value) -> Result<(), String> {
     let resumed = match visit.session() {
         Some(id) => {
-            let known = go_on(agent, live, &id, llm).await?;
+            let known = go_on(agent, visit, live, &id, llm).await?;
             live.forgot = !known;
             known
         }
@@ -94,14 +94,14 @@ async fn converse(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, llm: &V
 }
 
 /// Takes a conversation of earlier up again; whether it is there, and was begun on the same terms.
-async fn go_on(agent: &OpenHands, live: &mut Live, id: &str, llm: &Value) -> Result<bool, String> {
+async fn go_on(agent: &OpenHands, visit: &Visit<'_>, live: &mut Live, id: &str, llm: &Value) -> Result<bool, String> {
     if !is_id(id) {
         return Ok(false);
     }
     let asked = live.ask("GET", &format!("/api/conversations/{id}"), &Value::Null);
     let reply = live.answer(asked).await?;
     let terms = reply.body.get("tags").and_then(|tags| tags.get("windlass")?.as_str());
-    if !reply.is_good() || terms != Some(launch::terms(&agent.options).as_str()) {
+    if !reply.is_good() || terms != Some(launch::terms(&agent.options, visit.job.files.root()).as_str()) {
         return Ok(false);
     }
     id.clone_into(&mut live.id);

@@ -195,7 +195,7 @@ fn what_ran_without_asking_is_noted_and_a_terminal_elsewhere_is_judged_there() {
 #[test]
 fn a_conversation_goes_on_with_nothing_left_waiting() {
     let body = json!({ "id": "c1", "execution_status": "waiting_for_confirmation", "stats": {},
-        "tags": { "windlass": "terminal file_editor task_tracker 08f44b07b5901a25" } });
+        "tags": { "windlass": "terminal file_editor task_tracker ec0fc97790d1c3fb" } });
     let begun = |body: Value, status: u64| {
         [
             line("<", json!({ "ready": true })),
@@ -217,10 +217,11 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
     let going_on = |stage: &mut Stage, _: &mut OpenHandsOptions| stage.session = Some("openhands:c1".into());
     check(&text.concat(), going_on, ("Done", &["began openhands:c1"]));
 
-    // One that is gone, or was begun with other tools, is not.
-    let mut other = body;
+    // One that is gone, or was begun with other tools or in another directory, is not.
+    let (mut other, mut elsewhere) = (body.clone(), body);
     other["tags"]["windlass"] = json!("terminal");
-    for (body, status) in [(Value::Null, 404), (other, 200)] {
+    elsewhere["tags"]["windlass"] = json!("terminal file_editor task_tracker 08f44b07b5901a25");
+    for (body, status) in [(Value::Null, 404), (other, 200), (elsewhere, 200)] {
         let anew = [
             begun(body, status),
             line(">", json!({ "id": 2, "method": "POST", "path": "/api/conversations" })),
@@ -231,7 +232,7 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
             state("finished"),
         ];
         let lost = "warned session_lost: OpenHands does not know the conversation any more that it was to go on with, or \
-                    it was begun with other tools; it begins a new one and is told what was said before, shortened";
+                    it was begun with other tools or in another directory; it begins a new one and is told what was said before, shortened";
         check(&anew.concat(), going_on, ("Done", &["began openhands:c2", lost]));
     }
 }
