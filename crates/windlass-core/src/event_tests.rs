@@ -110,6 +110,10 @@ fn a_line_says_what_is_wrong_with_it() {
     check_line(r#"{"v":2,"seq":7}"#, "missing field `kind`");
     check_line(r#"{"v":2,"seq":7,"kind":"noted"}"#, "missing field `data`");
     check_line("[]", "expected an event");
+    // A kind that stands anywhere else is not the kind of the event.
+    check_line(&format!(r#"{{"v":2,"x":{{"a":1,"kind":"said","data":{{}}}},"seq":7,{rest}}}"#), "an event");
+    check_line(&format!(r#"{{"v":2,"x":"a,\"kind\":\"said\"","seq":7,{rest}}}"#), "an event");
+    check_line(&format!(r#"{{"v":2,"seq":7,{rest},"kind":"said"}}"#), "duplicate field `kind`");
 }
 
 fn kinds_of(schema: &Value) -> Vec<String> {
