@@ -14,19 +14,21 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-engine", &["windlass-core"]),
     // Tests of kernel features ask it whether this machine has them; it is no dependency of anything that ships.
     ("windlass-needs", &[]),
-    ("windlass-host", &["windlass-core", "windlass-sandbox", "windlass-needs"]),
+    // Keeps edits and patches free of IO, so that tools and runtimes compute them without knowing the host.
+    ("windlass-edit", &["windlass-needs"]),
+    ("windlass-host", &["windlass-core", "windlass-edit", "windlass-sandbox", "windlass-needs"]),
     ("windlass-sandbox", &["windlass-needs"]),
     ("windlass-providers", &["windlass-core", "windlass-needs"]),
     // Keeps the C grammar and the tables of programs out of core; reads lines, runs nothing.
     ("windlass-shell", &["windlass-core"]),
-    ("windlass-tools", &["windlass-core", "windlass-host", "windlass-shell"]),
+    ("windlass-tools", &["windlass-core", "windlass-edit", "windlass-host", "windlass-shell"]),
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
     // Agents that are not ours, inside the envelope; engine | runtimes keeps process supervision out of the loop. Its
-    // tests run whole sessions on the engine's fakes, with our real tools where a runtime calls them itself.
+    // tests run whole sessions on the engine's fakes, with the host's files and our real tools where a runtime uses them.
     (
         "windlass-runtimes",
-        &["windlass-core", "windlass-host", "windlass-providers", "windlass-engine", "windlass-tools"],
+        &["windlass-core", "windlass-edit", "windlass-providers", "windlass-engine", "windlass-host", "windlass-tools"],
     ),
     // Makes traces of events; what it sends leaves through a port that the binary fills.
     ("windlass-telemetry", &["windlass-core"]),
@@ -43,6 +45,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "windlass-cli",
         &[
             "windlass-core",
+            "windlass-edit",
             "windlass-engine",
             "windlass-host",
             "windlass-providers",
@@ -87,6 +90,7 @@ const MUST_BAN: &[(&str, &[&str])] = &[
             "tokio::signal::unix::signal",
         ],
     ),
+    ("windlass-edit", &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"]),
     ("windlass-tools", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-runtimes", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),

@@ -5,14 +5,13 @@
 //! in the kernel sandbox that [`sandbox`] plans and opens; [`git`] asks the git program through it. [`transaction`] is one run's view of the workspace in place, [`isolated`] on a copy.
 //! [`landing`] brings a set of changes into the tree, all of it or nothing, and plans the way back.
 //! [`session_log`] keeps events and [`artifact`] large results. [`config`] reads settings with the origin of
-//! every value, [`instructions`] finds the files that tell a model how to work, [`edit`] works out what an edit or a patch makes of a text, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
+//! every value, [`instructions`] finds the files that tell a model how to work, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
 //!
 //! Nothing here reads the environment, prints, installs signal handlers or judges what may be done.
 
 pub mod artifact;
 pub mod clock;
 pub mod config;
-pub mod edit;
 pub mod exec;
 pub mod git;
 pub mod instructions;

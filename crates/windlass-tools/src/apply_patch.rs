@@ -9,8 +9,8 @@ use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{FileErrorKind, Files};
-use windlass_host::edit::matching::EditError;
-use windlass_host::edit::patch::{Change, Found, HunkProblem, Patch, PatchError, Plan};
+use windlass_edit::matching::EditError;
+use windlass_edit::patch::{Change, Found, HunkProblem, Patch, PatchError, Plan};
 
 use crate::args::{parse, spec};
 use crate::change;

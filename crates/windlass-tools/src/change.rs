@@ -4,9 +4,9 @@
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolFailure, ToolOutput};
 use windlass_core::workspace::{Change as Happened, FileChange, Files};
-use windlass_host::edit::diff::{Diff, unified};
-use windlass_host::edit::patch::Change;
-use windlass_host::edit::text::Text;
+use windlass_edit::diff::{Diff, unified};
+use windlass_edit::patch::Change;
+use windlass_edit::text::Text;
 
 use crate::seen::Seen;
 

@@ -10,9 +10,9 @@ use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::Files;
-use windlass_host::edit::matching::{Applied, Edit, EditError, How, apply_all};
-use windlass_host::edit::patch::Change;
-use windlass_host::edit::text::{Text, lines};
+use windlass_edit::matching::{Applied, Edit, EditError, How, apply_all};
+use windlass_edit::patch::Change;
+use windlass_edit::text::{Text, lines};
 
 use crate::args::{invalid, parse, spec};
 use crate::change::{self, about};

@@ -9,9 +9,9 @@ use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::Files;
-use windlass_host::edit::anchors::{Anchor, AnchorError, LineEdit, apply};
-use windlass_host::edit::patch::Change;
-use windlass_host::edit::text::Text;
+use windlass_edit::anchors::{Anchor, AnchorError, LineEdit, apply};
+use windlass_edit::patch::Change;
+use windlass_edit::text::Text;
 
 use crate::args::{invalid, parse, spec};
 use crate::change::{self, about};

@@ -10,8 +10,8 @@ use windlass_core::id::ArtifactId;
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{ArtifactError, Artifacts, FileErrorKind, Files};
-use windlass_host::edit::anchors::render_line;
-use windlass_host::edit::text::{Encoding, Text, TextError, lines};
+use windlass_edit::anchors::render_line;
+use windlass_edit::text::{Encoding, Text, TextError, lines};
 
 use crate::args::{invalid, parse, spec};
 use crate::lines::{Found, Window, find, push_cut};

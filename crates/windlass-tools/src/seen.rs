@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::ToolFailure;
 use windlass_core::workspace::Files;
-use windlass_host::edit::nearest::numbered;
-use windlass_host::edit::text::{Text, lines};
+use windlass_edit::nearest::numbered;
+use windlass_edit::text::{Text, lines};
 
 /// Paths remembered; beyond that the map starts afresh, which only makes the check more lenient.
 const MAX_PATHS: usize = 10_000;

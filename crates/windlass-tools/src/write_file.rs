@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_core::BoxFuture;
 use windlass_core::tool::{Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 use windlass_core::workspace::{FileErrorKind, Files};
-use windlass_host::edit::patch::Change;
+use windlass_edit::patch::Change;
 
 use crate::args::{invalid, parse, spec};
 use crate::change;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Change, FileChange, Files};
+use windlass_edit::diff::unified;
 
-use crate::edit::diff::unified;
 use crate::workspace::Root;
 
 /// The largest file that is compared line by line, and the longest diff.

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Change, FileChange, FileError};
+use windlass_edit::diff::unified;
 
 use super::check::{check, why};
 use super::contents::{Contents, ContentsError};
@@ -17,7 +18,6 @@ use super::disk::Disk;
 use super::look::{Seen, Spot, find, see};
 use super::merge::three_way;
 use super::{LandError, Refused};
-use crate::edit::diff::unified;
 use crate::workspace::{Root, from_errno};
 
 /// Larger files are not merged.

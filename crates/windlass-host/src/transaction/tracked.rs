@@ -11,9 +11,9 @@ use windlass_core::workspace::{
     Change, FileChange, FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped,
     Listing, Resolved,
 };
+use windlass_edit::diff::unified;
 
 use super::undo::Undo;
-use crate::edit::diff::unified;
 use crate::search::source_files;
 use crate::workspace::Root;
 

@@ -3,7 +3,7 @@
 
 use windlass_core::tool::{Like, Seen};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
-use windlass_host::edit::diff::unified;
+use windlass_edit::diff::unified;
 
 /// The largest file that is compared.
 const MAX_FILE: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 
 use windlass_core::gate::is_credential;
 use windlass_core::workspace::{FileErrorKind, Files};
-use windlass_host::edit::patch::{Body, FilePatch, Found, Op, Patch, plain_path};
+use windlass_edit::patch::{Body, FilePatch, Found, Op, Patch, plain_path};
 
 use super::proposal::{Operation, Proposal, ProposedFile};
 

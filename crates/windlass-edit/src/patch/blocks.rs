@@ -3,9 +3,9 @@
 //!
 //! Where a marker could as well be text, the block is refused and the way to write such a line is told.
 
-use super::super::block::Block;
 use super::names::{self, Name};
 use super::{Body, FilePatch, Op, Patch, PatchError};
+use crate::block::Block;
 
 /// Whether a block opens on this line.
 pub(super) fn opens(line: &str) -> bool {

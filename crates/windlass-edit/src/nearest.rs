@@ -178,7 +178,7 @@ pub(super) fn cut(text: &str, max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edit::text::lines;
+    use crate::text::lines;
 
     #[track_caller]
     fn check(file: &str, wanted: &str, expect: Option<usize>) {

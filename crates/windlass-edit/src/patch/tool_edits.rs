@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value};
 
-use super::super::block::Block;
 use super::names;
 use super::{Body, FilePatch, Op, Patch, PatchError};
+use crate::block::Block;
 
 const PATH: &[&str] = &["path", "file_path", "filePath", "filepath", "file", "filename", "target_file"];
 const OLD: &[&str] = &["old_str", "old_string", "oldString", "old_text", "oldText", "old", "search", "find"];

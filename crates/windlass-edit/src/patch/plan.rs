@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 
-use super::super::block;
-use super::super::reindent::reindent;
-use super::super::text::{Encoding, Ending, Line, Text, ending_for, lines, with_endings};
 use super::locate::{Spot, locate, old_lines};
 use super::{Body, Hunk, HunkLine, HunkProblem, Op, Patch, PatchError};
+use crate::block;
+use crate::reindent::reindent;
+use crate::text::{Encoding, Ending, Line, Text, ending_for, lines, with_endings};
 
 /// What is at a path now.
 #[derive(Debug, Clone, PartialEq, Eq)]

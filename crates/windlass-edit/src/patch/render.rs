@@ -1,9 +1,9 @@
 //! Writes a plan down as a unified diff that reads back as exactly that plan, whatever form it came in: so a set of
 //! edits in several formats becomes one patch. Never shortens anything.
 
-use super::super::text::Text;
 use super::paths::NULL;
 use super::{Change, Plan};
+use crate::text::Text;
 
 /// Unchanged lines around the changed ones.
 const CONTEXT: usize = 3;

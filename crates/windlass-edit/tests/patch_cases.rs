@@ -1,13 +1,13 @@
 //! Patches against folders: each case under `patches/` has `before/`, `patch` and either `after/` or `error`
 //! (a part of the message).
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use proptest::prelude::*;
-use windlass_host::edit::patch::{Change, Found, Patch};
+use windlass_edit::patch::{Change, Found, Patch};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -122,7 +122,7 @@ proptest! {
         }
         let after: String = changed.iter().map(|line| format!("{line}\n")).collect();
         prop_assume!(before != after);
-        let diff = windlass_host::edit::diff::unified("a/f", "b/f", &before, &after, 100_000);
+        let diff = windlass_edit::diff::unified("a/f", "b/f", &before, &after, 100_000);
         let files = Files::from([("f".to_owned(), before.into_bytes())]);
         prop_assert_eq!(apply(&files, &diff.text).map(|files| String::from_utf8(files["f"].clone()).unwrap()), Ok(after));
     }

@@ -1,14 +1,14 @@
 //! Edits as data: every row of `edits.jsonl` goes through the door that `debug edit` uses. Also runs the rows of a JSON
 //! Lines file named by `WINDLASS_EDIT_CASES`, or shared beside the repository.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_host::edit::patch::{Change, Format, Found, Patch, Plan};
-use windlass_host::edit::row::{Row, run};
+use windlass_edit::patch::{Change, Format, Found, Patch, Plan};
+use windlass_edit::row::{Row, run};
 
 /// What a row expects, beside what it is run with.
 #[derive(serde::Deserialize)]

@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use super::super::matching::NEAR;
-use super::super::nearest::nearest;
-use super::super::punctuation::fold;
-use super::super::reindent::reindent;
-use super::super::text::Line;
 use super::{Hunk, HunkLine, HunkProblem};
+use crate::matching::NEAR;
+use crate::nearest::nearest;
+use crate::punctuation::fold;
+use crate::reindent::reindent;
+use crate::text::Line;
 
 /// Places looked for; more cannot be told apart anyway.
 const MAX_PLACES: usize = 200;
