@@ -5,6 +5,7 @@
 //! [`context`] what of it a model still gets when it no longer fits.
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
+//! [`redact`] takes the secrets out of what is logged.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
 //! [`deeds`] is what can be taken back, [`stats`] what it all came to.
 //! [`store`], [`workspace`], [`transaction`], [`terms`] and [`clock`] are the machine as the engine sees it; [`enclosure`] is the
@@ -28,6 +29,7 @@ pub mod message;
 pub mod open_run;
 pub mod outcome;
 pub mod provider;
+pub mod redact;
 pub mod reply;
 pub mod runtime;
 pub mod shell;

@@ -50,7 +50,6 @@ mod asking;
 mod compact;
 mod executor;
 mod facade;
-pub mod import;
 mod log;
 mod native;
 mod redact;

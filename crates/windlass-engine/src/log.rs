@@ -13,12 +13,12 @@ use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::history::{Entry, History};
 use windlass_core::id::{RunId, SessionId, TraceId};
 use windlass_core::message::Part;
+use windlass_core::redact::clean_event;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
 use windlass_core::workspace::Redactor;
 use windlass_core::{BoxFuture, CancellationToken};
 
 use self::durable::Durable;
-use crate::redact::clean_event;
 
 /// A session's log while somebody writes it.
 pub(crate) struct Log {

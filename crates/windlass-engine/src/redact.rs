@@ -1,98 +1,14 @@
-//! Text without secrets, on each of its ways out: into the log, to whoever watches, into an artifact.
-//! What a vendor must see again byte for byte is not touched; everything else is, once.
+//! Redaction of streams: live deltas on their way to a view, and bytes on their way into an artifact. Whole events are
+//! redacted by `windlass_core::redact` before they are logged.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_core::ask::{About, Answer, Ask};
-use windlass_core::context::Compaction;
-use windlass_core::event::{DeltaOf, EventKind};
+use windlass_core::event::DeltaOf;
 use windlass_core::id::ArtifactId;
-use windlass_core::message::{ArtifactRef, Message, Part, ToolCall};
-use windlass_core::outcome::{Outcome, RunSummary};
-use windlass_core::tool::Touch;
+use windlass_core::message::ArtifactRef;
 use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, REDACTED, Redactor};
-
-/// Takes the secrets out of a fact before it is logged and shown.
-pub(crate) fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
-    let clean = Clean(redactor);
-    match kind {
-        EventKind::Queued { prompt: message, .. } | EventKind::Said { message, .. } => clean.message(message),
-        EventKind::RunStarted { prompt, flags, .. } => {
-            clean.message(prompt);
-            flags.texts_mut().for_each(|text| clean.text(text));
-        }
-        EventKind::CallStarted { call, rule, .. } => {
-            clean.call(call);
-            clean.text(rule);
-        }
-        EventKind::CallFinished { result, .. } => clean.text(&mut result.text),
-        EventKind::FileChanged { change, .. } => {
-            if let Some(diff) = &mut change.diff {
-                clean.text(diff);
-            }
-        }
-        EventKind::Asked { ask } => clean.ask(ask),
-        EventKind::Answered { answer: Answer::No { note: Some(text) } | Answer::Text { text }, .. } => clean.text(text),
-        EventKind::Denied { rule, reason, .. } => {
-            clean.text(rule);
-            clean.text(reason);
-        }
-        EventKind::ValidationStarted { validator } => clean.text(validator),
-        EventKind::Validated { validator, report, .. } => {
-            clean.text(validator);
-            report.proof.command.iter_mut().for_each(|command| clean.text(command));
-            report.findings.iter_mut().for_each(|finding| clean.text(&mut finding.message));
-        }
-        EventKind::PatchChecked { problems } => problems.iter_mut().for_each(|problem| clean.text(problem)),
-        EventKind::RunFinished(RunSummary { outcome, evidence, output, .. }) => {
-            if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
-                clean.text(detail);
-            }
-            for one in evidence {
-                clean.text(&mut one.validator);
-                one.proof.command.iter_mut().for_each(|command| clean.text(command));
-            }
-            output.iter_mut().for_each(|output| clean.value(output));
-        }
-        EventKind::CommandStarted { command: text, .. }
-        | EventKind::ConnectionRefused { host: text, .. }
-        | EventKind::Noted { text }
-        | EventKind::Waited { reason: text, .. }
-        | EventKind::PatchProposed { summary: text, .. }
-        | EventKind::Compacted { compaction: Compaction { summary: text, .. } }
-        | EventKind::Instructed { opening: text, .. }
-        | EventKind::FailedOver { reason: text, .. }
-        | EventKind::Warned { text, .. } => clean.text(text),
-        EventKind::Unknown(event) => clean.value(&mut event.data),
-        // Numbers, names and paths; and live facts, which are cleaned as they are shown.
-        EventKind::SessionOpened { .. }
-        | EventKind::TransactionOpened { .. }
-        | EventKind::IterationStarted { .. }
-        | EventKind::Delta { .. }
-        | EventKind::CallProgress { .. }
-        | EventKind::CommandFinished { .. }
-        | EventKind::Answered { .. }
-        | EventKind::Spent { .. }
-        | EventKind::BudgetWarned { .. }
-        | EventKind::IterationFinished { .. }
-        | EventKind::PatchApplied { .. }
-        | EventKind::Landed { .. }
-        | EventKind::Kept { .. }
-        | EventKind::Discarded { .. }
-        | EventKind::Undone { .. }
-        | EventKind::Redone { .. }
-        | EventKind::ModelSwitched { .. }
-        | EventKind::Forked { .. }
-        | EventKind::SessionClosed {} => {}
-    }
-}
-
-/// Takes the secrets out of a prompt.
-pub(crate) fn clean_message(redactor: &dyn Redactor, message: &mut Message) {
-    Clean(redactor).message(message);
-}
 
 /// Whether a value holds the words that stand for a secret.
 pub(crate) fn holds_mark(value: &Value) -> bool {
@@ -101,71 +17,6 @@ pub(crate) fn holds_mark(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(holds_mark),
         Value::Object(map) => map.values().any(holds_mark),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-struct Clean<'a>(&'a dyn Redactor);
-
-impl Clean<'_> {
-    fn text(&self, text: &mut String) {
-        if let Cow::Owned(clean) = self.0.redact(text) {
-            *text = clean;
-        }
-    }
-
-    fn value(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => self.text(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
-            Value::Object(map) => map.values_mut().for_each(|value| self.value(value)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-
-    fn call(&self, call: &mut ToolCall) {
-        self.value(&mut call.args);
-        if let Some(raw) = &mut call.malformed {
-            self.text(raw);
-        }
-    }
-
-    fn message(&self, message: &mut Message) {
-        for part in &mut message.parts {
-            match part {
-                Part::Text { text } => self.text(text),
-                Part::Reasoning { text, opaque } => {
-                    if let Cow::Owned(clean) = self.0.redact(text) {
-                        *text = clean;
-                        // A signature of other words is worth nothing.
-                        *opaque = None;
-                    }
-                }
-                Part::Call(call) => self.call(call),
-                Part::Result(result) => self.text(&mut result.text),
-                Part::Image { .. } => {}
-            }
-        }
-    }
-
-    fn ask(&self, ask: &mut Ask) {
-        match &mut ask.about {
-            About::Approval(approval) => {
-                self.call(&mut approval.call);
-                for touch in &mut approval.touches {
-                    if let Touch::Execute { command, .. } = touch {
-                        self.text(command);
-                    }
-                }
-                self.text(&mut approval.rule);
-                self.text(&mut approval.reason);
-                approval.preview.iter_mut().chain(&mut approval.always).for_each(|text| self.text(text));
-            }
-            About::Question(question) => {
-                self.text(&mut question.text);
-                question.options.iter_mut().for_each(|option| self.text(option));
-            }
-            About::Landing(landing) => landing.paths.iter_mut().for_each(|(path, _)| self.text(path)),
-        }
     }
 }
 
@@ -274,9 +125,6 @@ fn redacted<'a>(redactor: &dyn Redactor, bytes: &'a [u8]) -> Cow<'a, [u8]> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use windlass_core::budget::Spent;
-    use windlass_core::validator::{Evidence, Judgement, Proof, Report};
-
     use super::*;
     use crate::testing::MemoryArtifacts;
 
@@ -285,37 +133,6 @@ mod tests {
     impl Redactor for Hides {
         fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
             if text.contains(self.0) { Cow::Owned(text.replace(self.0, "***")) } else { Cow::Borrowed(text) }
-        }
-    }
-
-    #[test]
-    fn what_a_landing_rests_on_is_told_without_secrets() {
-        let name = || "check --key s3cr3t".to_owned();
-        let proof = Proof { command: Some(name()), ..Proof::default() };
-        let evidence = Evidence {
-            validator: name(),
-            judgement: Judgement::Pass,
-            advisory: false,
-            tree_hash: None,
-            proof: proof.clone(),
-        };
-        let finished = EventKind::RunFinished(RunSummary {
-            outcome: Outcome::Completed,
-            files: Vec::new(),
-            totals: Spent::default(),
-            ms: 0,
-            evidence: vec![evidence],
-            judge_changed: Vec::new(),
-            limits: None,
-            transaction: None,
-            output: Some(serde_json::json!({ "key": ["s3cr3t"] })),
-        });
-        let report = Report { proof, ..Report::unverifiable("s3cr3t".to_owned()) };
-        let validated = EventKind::Validated { validator: name(), blocking: true, report };
-        for mut kind in [EventKind::ValidationStarted { validator: name() }, validated, finished] {
-            clean_event(&Hides("s3cr3t"), &mut kind);
-            let told = serde_json::to_string(&kind).unwrap();
-            assert!(!told.contains("s3cr3t") && told.contains("***"), "{told}");
         }
     }
 
@@ -375,41 +192,5 @@ mod tests {
                 assert_eq!(shown, "is *** so s3cr");
             }
         }
-    }
-
-    #[test]
-    fn a_fact_is_cleaned_wherever_words_stand_and_opaque_state_is_not() {
-        let redactor = Hides("s3cr3t");
-        let call = ToolCall {
-            id: windlass_core::id::CallId("c".into()),
-            name: "bash".into(),
-            args: serde_json::json!({ "command": "echo s3cr3t", "list": ["s3cr3t", 1] }),
-            malformed: Some("s3cr3t".into()),
-        };
-        let state = serde_json::json!({ "signature": "s3cr3t" });
-        let mut message = Message::assistant("say s3cr3t");
-        message.parts.push(Part::Call(call.clone()));
-        message.parts.push(Part::Reasoning { text: "fine".into(), opaque: Some(state.clone()) });
-        let mut kind = EventKind::said(message);
-        clean_event(&redactor, &mut kind);
-        let EventKind::Said { message, .. } = &mut kind else { panic!("{kind:?}") };
-        assert_eq!(message.parts.pop(), Some(Part::Reasoning { text: "fine".into(), opaque: Some(state) }));
-        assert!(!serde_json::to_string(message).unwrap().contains("s3cr3t"), "{message:?}");
-        let approval = windlass_core::ask::Approval {
-            call,
-            touches: vec![Touch::Execute { command: "echo s3cr3t".into(), script: None }],
-            found: vec![],
-            rule: "s3cr3t".into(),
-            reason: "s3cr3t".into(),
-            preview: Some("s3cr3t".into()),
-            always: Some("bash(echo s3cr3t)".into()),
-        };
-        let about = About::Approval(Box::new(approval));
-        let id = windlass_core::id::AskId::nth(1, 1);
-        let mut kind = EventKind::Asked {
-            ask: Ask { id, about, call: None, person: false, expires: None, waits_ms: None, run_ms: 0 },
-        };
-        clean_event(&redactor, &mut kind);
-        assert!(!serde_json::to_string(&kind).unwrap().contains("s3cr3t"), "{kind:?}");
     }
 }

@@ -23,6 +23,7 @@ use windlass_core::gate::PermissionGate;
 use windlass_core::history::History;
 use windlass_core::id::{AskId, RunId, SessionId, TraceId};
 use windlass_core::message::{Message, Origin, Role};
+use windlass_core::redact::clean_message;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
 use windlass_core::store::{OpenLog, OpenedLog, SessionStore, Skimmed, StoreError, StoreErrorKind};
 use windlass_core::tool::{Exposure, Tool, ToolSet};
@@ -32,7 +33,6 @@ use windlass_core::workspace::{Artifacts, NoSecrets, Outside, Redactor, Workspac
 use crate::account::Books;
 use crate::asking::NoSuchAsk;
 use crate::log::{Log, Scope, View};
-use crate::redact::clean_message;
 use crate::run::{Control, Halt, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
 

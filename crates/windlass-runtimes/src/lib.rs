@@ -4,6 +4,8 @@
 //! ([`contract`]) and lets its adapter speak with it over [`lines`]; what it wants to do is judged by our gate, what it
 //! spends is counted where it leaves, and what it says about either is compared and never believed.
 //!
+//! [`import`] reads the session files that such agents write, and our own exports.
+//!
 //! Nothing here opens a file or starts a program: everything goes through the ports of the job.
 
 pub mod acp;
@@ -13,6 +15,7 @@ pub mod codex;
 pub mod completion;
 pub mod contract;
 pub mod dialect;
+pub mod import;
 pub mod lines;
 pub mod mcp_server;
 pub mod meter;

@@ -14,11 +14,11 @@ use serde_json::Value;
 use windlass_core::clock::{Clock, Timestamp};
 use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::id::{SessionId, TraceId};
+use windlass_core::redact::clean_event;
 use windlass_core::store::{LogWriter, OpenLog, SessionStore, StoreError, StoreErrorKind};
 use windlass_core::workspace::Redactor;
 
 use self::weave::{About, Weave};
-use crate::redact::clean_event;
 
 /// The longest line that is read; a log holds no longer one.
 const MAX_LINE: u64 = 64 << 20;

@@ -11,9 +11,9 @@ use windlass_core::history::{History, unpaired};
 use windlass_core::message::{Part, Role};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::store::SessionStore;
+use windlass_engine::testing::{ManualClock, MemoryStore, StoreFault};
 
 use super::*;
-use crate::testing::{ManualClock, MemoryStore, StoreFault};
 
 /// Files that the real programs wrote on a scripted model, shortened.
 const CLAUDE: &str = include_str!("../tests/imports/claude.jsonl");
