@@ -41,9 +41,12 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-scripted", &[]),
     // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.
     ("windlass-kit", &["windlass-scripted"]),
+    // The library that every surface uses. It will put the crates above together; so far it folds logs.
+    ("windlass", &["windlass-core"]),
     (
         "windlass-cli",
         &[
+            "windlass",
             "windlass-core",
             "windlass-edit",
             "windlass-engine",
@@ -91,6 +94,7 @@ const MUST_BAN: &[(&str, &[&str])] = &[
         ],
     ),
     ("windlass-edit", &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"]),
+    ("windlass", &["std::fs::read", "std::process::Command::new", "std::env::var", "std::time::SystemTime::now"]),
     ("windlass-tools", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-runtimes", &["std::fs::read", "std::process::Command::new", "std::env::var"]),
     ("windlass-providers", &["std::fs::read", "std::process::Command::new", "std::env::var"]),

@@ -6,8 +6,7 @@
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`turn`] decides the next step of our own loop.
 //! [`tool`] is what a model may call, [`gate`] judges it, [`ask`] is the question to a person.
 //! [`redact`] takes the secrets out of what is logged.
-//! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content;
-//! [`deeds`] is what can be taken back, [`stats`] what it all came to.
+//! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content.
 //! [`store`], [`workspace`], [`transaction`], [`terms`] and [`clock`] are the machine as the engine sees it; [`enclosure`] is the
 //! place of an agent that is not ours.
 //!
@@ -17,7 +16,6 @@ pub mod ask;
 pub mod budget;
 pub mod clock;
 pub mod context;
-pub mod deeds;
 pub mod enclosure;
 pub mod event;
 pub mod flags;
@@ -33,7 +31,6 @@ pub mod redact;
 pub mod reply;
 pub mod runtime;
 pub mod shell;
-pub mod stats;
 pub mod store;
 pub mod terms;
 pub mod tool;

@@ -91,8 +91,8 @@ fn tell(card: &Card, untold: Untold) -> Result<bool, Failure> {
     block_on(async {
         let places = crate::settings::places()?;
         let id = crate::session_run::session_id(&card.session)?;
-        let deeds = super::undo::deeds_of(&SessionLog::new(places.sessions_dir()), &id).await?;
-        Ok(deeds.done.iter().any(|deed| deed.call.is_none() && deed.swaps == untold.landed.swaps))
+        let changes = super::undo::undoable_changes(&SessionLog::new(places.sessions_dir()), &id).await?;
+        Ok(changes.done.iter().any(|change| change.call.is_none() && change.swaps == untold.landed.swaps))
     })
     .and_then(|known| match known {
         true => Ok(false),

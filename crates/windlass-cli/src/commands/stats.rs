@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
+use windlass::stats::{Calls, Stats, cache_hits};
 use windlass_core::budget::Usage;
 use windlass_core::event::EventKind;
 use windlass_core::id::SessionId;
-use windlass_core::stats::{Calls, Stats, cache_hits};
 use windlass_core::store::{SessionStore, StoreError};
 use windlass_host::session_log::SessionLog;
 

@@ -8,7 +8,7 @@ use windlass_core::event::EventKind;
 
 use futures_util::StreamExt;
 use serde_json::json;
-use windlass_core::deeds::{Deeds, Wanted};
+use windlass::undo::{UndoableChanges, Wanted};
 use windlass_core::gate::Mode;
 use windlass_core::id::{CallId, SessionId};
 use windlass_core::image::Swap;
@@ -41,17 +41,17 @@ pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
         (_, _, Some(seq)) => Wanted::To(seq),
         _ => Wanted::LastRun,
     };
-    take_back(&args.how, |deeds| {
-        let found = deeds.find(&wanted);
+    take_back(&args.how, |changes| {
+        let found = changes.find(&wanted);
         let (first, others) = found.split_first()?;
-        let swaps = found.iter().flat_map(|deed| deed.swaps.clone()).collect();
-        Some(Task { swaps, of: first.seq, also: others.iter().map(|deed| deed.seq).collect(), redo: false })
+        let swaps = found.iter().flat_map(|change| change.swaps.clone()).collect();
+        Some(Task { swaps, of: first.seq, also: others.iter().map(|change| change.seq).collect(), redo: false })
     })
 }
 
 pub(super) fn redo(args: &TakeBackArgs) -> Result<ExitCode, Failure> {
-    take_back(args, |deeds| {
-        let last = deeds.undone.last()?;
+    take_back(args, |changes| {
+        let last = changes.undone.last()?;
         Some(Task { swaps: last.swaps.clone(), of: last.seq, also: last.of.clone(), redo: true })
     })
 }
@@ -90,7 +90,7 @@ impl Task {
     }
 }
 
-fn take_back(args: &TakeBackArgs, pick: impl Fn(&Deeds) -> Option<Task>) -> Result<ExitCode, Failure> {
+fn take_back(args: &TakeBackArgs, pick: impl Fn(&UndoableChanges) -> Option<Task>) -> Result<ExitCode, Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let root = Arc::new(planning::open_workspace(args.cd.as_deref(), home.as_deref())?);
     let settings = Settings::load(Some(root.root()))?;
@@ -128,7 +128,7 @@ async fn find(
     store: &SessionLog,
     root: &Root,
     named: Option<&str>,
-    pick: impl Fn(&Deeds) -> Option<Task>,
+    pick: impl Fn(&UndoableChanges) -> Option<Task>,
 ) -> Result<(SessionId, Task), Failure> {
     let nothing = || {
         Failure::usage("there is nothing to take back")
@@ -136,7 +136,7 @@ async fn find(
     };
     if let Some(named) = named {
         let id = session_id(named)?;
-        let task = pick(&deeds_of(store, &id).await?).ok_or_else(nothing)?;
+        let task = pick(&undoable_changes(store, &id).await?).ok_or_else(nothing)?;
         return Ok((id, task));
     }
     let here = root.root().display().to_string();
@@ -144,7 +144,7 @@ async fn find(
     while let Some(head) = heads.next().await {
         let Ok(head) = head else { continue };
         if head.workspace == here
-            && let Some(task) = pick(&deeds_of(store, &head.id).await?)
+            && let Some(task) = pick(&undoable_changes(store, &head.id).await?)
         {
             return Ok((head.id, task));
         }
@@ -153,13 +153,13 @@ async fn find(
 }
 
 /// What a session did to the tree.
-pub(super) async fn deeds_of(store: &SessionLog, id: &SessionId) -> Result<Deeds, Failure> {
-    let mut deeds = Deeds::default();
+pub(super) async fn undoable_changes(store: &SessionLog, id: &SessionId) -> Result<UndoableChanges, Failure> {
+    let mut changes = UndoableChanges::default();
     let mut events = store.read(id, 1);
     while let Some(event) = events.next().await {
-        deeds.apply(&event?);
+        changes.apply(&event?);
     }
-    Ok(deeds)
+    Ok(changes)
 }
 
 async fn apply(

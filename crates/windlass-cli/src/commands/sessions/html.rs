@@ -1,12 +1,12 @@
 //! A session as one page that needs nothing else: no script, no other file, no network. Everything that anybody said
 //! is escaped; calls and reasoning are folded until somebody opens them.
 
+use windlass::stats::{Stats, cache_hits};
 use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::{CallId, SessionId};
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::outcome::RunSummary;
-use windlass_core::stats::{Stats, cache_hits};
 use windlass_core::validator::{Judgement, Report};
 
 use crate::safe::plain;

@@ -1,13 +1,13 @@
-//! What was done to the user's own tree and can be taken back: a fold of the log. Pure; who applies it looks at what is
-//! really there.
+//! Changes of the user's own tree that can be undone, and undos that can be redone: a fold of the log. Pure; the caller
+//! that applies one compares it with the files that are there.
 
-use crate::event::{Event, EventKind};
-use crate::id::{CallId, RunId};
-use crate::image::Swap;
+use windlass_core::event::{Event, EventKind};
+use windlass_core::id::{CallId, RunId};
+use windlass_core::image::Swap;
 
-/// One change of the tree that can be taken back: by a call, or by a landing.
+/// One change of the tree that can be undone: by a call, or by a landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
+pub struct UndoableChange {
     /// The event that tells of it.
     pub seq: u64,
     /// The run it belongs to.
@@ -31,11 +31,11 @@ pub struct Undo {
     pub swaps: Vec<Swap>,
 }
 
-/// Everything that was done, and what of it was taken back.
+/// Every undoable change of a log, and which of them were undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Deeds {
+pub struct UndoableChanges {
     /// In the order it was done.
-    pub done: Vec<Deed>,
+    pub done: Vec<UndoableChange>,
     /// What can be done again, the last one first to be.
     pub undone: Vec<Undo>,
 }
@@ -53,7 +53,7 @@ pub enum Wanted {
     To(u64),
 }
 
-impl Deeds {
+impl UndoableChanges {
     /// Takes one more event in.
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
@@ -66,15 +66,15 @@ impl Deeds {
             }
             EventKind::Undone { of, also, swaps, .. } => {
                 let of: Vec<u64> = std::iter::once(*of).chain(also.iter().copied()).collect();
-                for deed in self.done.iter_mut().filter(|deed| of.contains(&deed.seq)) {
-                    deed.undone_by = Some(seq);
+                for change in self.done.iter_mut().filter(|change| of.contains(&change.seq)) {
+                    change.undone_by = Some(seq);
                 }
                 self.undone.push(Undo { seq, of, swaps: swaps.clone() });
             }
             EventKind::Redone { of, .. } => {
                 self.undone.retain(|undo| undo.seq != *of);
-                for deed in self.done.iter_mut().filter(|deed| deed.undone_by == Some(*of)) {
-                    deed.undone_by = None;
+                for change in self.done.iter_mut().filter(|change| change.undone_by == Some(*of)) {
+                    change.undone_by = None;
                 }
             }
             // What was done before belongs to the session this one was forked from.
@@ -84,21 +84,21 @@ impl Deeds {
     }
 
     fn add(&mut self, seq: u64, run: Option<RunId>, call: Option<CallId>, swaps: Vec<Swap>) {
-        self.done.push(Deed { seq, run, call, swaps, undone_by: None });
+        self.done.push(UndoableChange { seq, run, call, swaps, undone_by: None });
     }
 
     /// What is wanted and not taken back yet, in the order it was done.
     #[must_use]
-    pub fn find(&self, wanted: &Wanted) -> Vec<&Deed> {
-        let standing = || self.done.iter().filter(|deed| deed.undone_by.is_none());
+    pub fn find(&self, wanted: &Wanted) -> Vec<&UndoableChange> {
+        let standing = || self.done.iter().filter(|change| change.undone_by.is_none());
         match wanted {
             Wanted::LastRun => match standing().next_back() {
-                Some(last) => standing().filter(|deed| deed.run == last.run).collect(),
+                Some(last) => standing().filter(|change| change.run == last.run).collect(),
                 None => Vec::new(),
             },
-            Wanted::Run(run) => standing().filter(|deed| deed.run.as_ref() == Some(run)).collect(),
-            Wanted::Call(call) => standing().filter(|deed| deed.call.as_ref() == Some(call)).collect(),
-            Wanted::To(seq) => standing().filter(|deed| deed.seq > *seq).collect(),
+            Wanted::Run(run) => standing().filter(|change| change.run.as_ref() == Some(run)).collect(),
+            Wanted::Call(call) => standing().filter(|change| change.call.as_ref() == Some(call)).collect(),
+            Wanted::To(seq) => standing().filter(|change| change.seq > *seq).collect(),
         }
     }
 }
@@ -106,11 +106,11 @@ impl Deeds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
-    use crate::event::{Order, VERSION};
-    use crate::id::{SessionId, TraceId};
-    use crate::image::Image;
-    use crate::workspace::{Change, FileChange, Landed};
+    use windlass_core::clock::Timestamp;
+    use windlass_core::event::{Order, VERSION};
+    use windlass_core::id::{SessionId, TraceId};
+    use windlass_core::image::Image;
+    use windlass_core::workspace::{Change, FileChange, Landed};
 
     fn swap(path: &str) -> Swap {
         Swap { path: path.into(), before: Image::Absent, after: Image::Link { target: "x".into() } }
@@ -129,24 +129,26 @@ mod tests {
 
     #[test]
     fn what_stands_is_found_by_run_by_call_and_to_an_event() {
-        let mut deeds = Deeds::default();
+        let mut changes = UndoableChanges::default();
         let landed = Landed { swaps: vec![swap("l")], ..Landed::default() };
         let events = [
             changed(3, 1, "a", "1"),
             changed(4, 1, "b", "2"),
             event(9, 2, EventKind::Landed { landed, tree_hash: None }),
         ];
-        events.iter().for_each(|event| deeds.apply(event));
-        let seqs = |deeds: &Deeds, wanted: Wanted| deeds.find(&wanted).iter().map(|deed| deed.seq).collect::<Vec<_>>();
-        assert_eq!(seqs(&deeds, Wanted::LastRun), [9]);
-        assert_eq!(seqs(&deeds, Wanted::Run(RunId::nth(1))), [3, 4]);
-        assert_eq!(seqs(&deeds, Wanted::Call(CallId("b".into()))), [4]);
-        assert_eq!(seqs(&deeds, Wanted::To(3)), [4, 9]);
-        deeds.apply(&event(10, 2, EventKind::Undone { of: 9, also: vec![4], files: vec![], swaps: vec![swap("l")] }));
-        assert_eq!(seqs(&deeds, Wanted::LastRun), [3]);
-        assert_eq!(deeds.undone.last().map(|undo| undo.seq), Some(10));
-        deeds.apply(&event(11, 2, EventKind::Redone { of: 10, files: vec![], swaps: vec![] }));
-        assert_eq!(seqs(&deeds, Wanted::LastRun), [9]);
-        assert_eq!((seqs(&deeds, Wanted::To(0)).len(), deeds.undone.len()), (3, 0));
+        events.iter().for_each(|event| changes.apply(event));
+        let seqs = |changes: &UndoableChanges, wanted: Wanted| {
+            changes.find(&wanted).iter().map(|change| change.seq).collect::<Vec<_>>()
+        };
+        assert_eq!(seqs(&changes, Wanted::LastRun), [9]);
+        assert_eq!(seqs(&changes, Wanted::Run(RunId::nth(1))), [3, 4]);
+        assert_eq!(seqs(&changes, Wanted::Call(CallId("b".into()))), [4]);
+        assert_eq!(seqs(&changes, Wanted::To(3)), [4, 9]);
+        changes.apply(&event(10, 2, EventKind::Undone { of: 9, also: vec![4], files: vec![], swaps: vec![swap("l")] }));
+        assert_eq!(seqs(&changes, Wanted::LastRun), [3]);
+        assert_eq!(changes.undone.last().map(|undo| undo.seq), Some(10));
+        changes.apply(&event(11, 2, EventKind::Redone { of: 10, files: vec![], swaps: vec![] }));
+        assert_eq!(seqs(&changes, Wanted::LastRun), [9]);
+        assert_eq!((seqs(&changes, Wanted::To(0)).len(), changes.undone.len()), (3, 0));
     }
 }

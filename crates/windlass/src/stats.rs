@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::ask::AnsweredBy;
-use crate::budget::{Spent, Usage};
-use crate::clock::Timestamp;
-use crate::event::{Event, EventKind};
-use crate::id::{AskId, CallId, RunId, SessionId};
-use crate::message::{ErrorCategory, Role, ToolResult};
-use crate::outcome::RunSummary;
-use crate::validator::Judgement;
-use crate::workspace::{FileChange, ProcessEnd};
+use windlass_core::ask::AnsweredBy;
+use windlass_core::budget::{Spent, Usage};
+use windlass_core::clock::Timestamp;
+use windlass_core::event::{Event, EventKind};
+use windlass_core::id::{AskId, CallId, RunId, SessionId};
+use windlass_core::message::{ErrorCategory, Role, ToolResult};
+use windlass_core::outcome::RunSummary;
+use windlass_core::validator::Judgement;
+use windlass_core::workspace::{FileChange, ProcessEnd};
 
 /// Everything that was counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
