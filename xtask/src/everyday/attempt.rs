@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const QUOTED: usize = 600;
 /// The answer of a call that needs a person, where there is none.
 const ASKED: &str = "it needs approval";
+/// The tier with namespaces.
+const FIRST: &str = "namespaces";
 /// The outcome of a run that is refused because no tier holds.
 const NO_TIER: &str = "\"reason\":\"isolation\"";
 const GIT_CONFIG: &str = "[user]\nname = Everyday\nemail = everyday@example.invalid\n[init]\ndefaultBranch = main\n\
@@ -50,6 +52,13 @@ struct Finished {
     end: String,
 }
 
+/// Whether something is mounted over a part of `/proc`, as in a container.
+fn proc_is_masked() -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    places.any(|place| place.starts_with("/proc/") && place != "/proc/sys/fs/binfmt_misc")
+}
+
 /// Tries a task.
 pub(super) fn run(task: &Task, mode: Mode, binary: &Path) -> Attempt {
     let attempt = |tier: String, outcome| Attempt { task: task.name.clone(), mode, tier, outcome };
@@ -58,6 +67,9 @@ pub(super) fn run(task: &Task, mode: Mode, binary: &Path) -> Attempt {
     }
     let mut tier = String::new();
     let outcome = try_in(task, mode, binary, &mut tier).unwrap_or_else(|why| match try_plainly(task) {
+        Ok(()) if task.own_proc && tier == FIRST && proc_is_masked() => {
+            Outcome::NotRun("parts of `/proc` are masked here, and commands have other numbers in it".to_owned())
+        }
         Ok(()) => Outcome::Failed(format!("{why:#}")),
         Err(plain) => Outcome::NotRun(format!("fails without windlass, too: {plain:#}")),
     });

@@ -22,6 +22,9 @@ pub(super) struct Task {
     pub(super) name: String,
     /// Programs that must be on PATH.
     pub(super) needs: Vec<String>,
+    /// It looks up its own number in `/proc`. Where parts of `/proc` are masked, the first tier has the container's, in
+    /// which a command has another number.
+    pub(super) own_proc: bool,
     /// The workspace before, by path.
     pub(super) files: BTreeMap<String, String>,
     /// The workspace is a git repository whose only commit has all the files.
@@ -85,6 +88,7 @@ fn task_of(group: &str, fields: Table) -> Result<Task> {
             "after" => task.after = pairs(&value)?,
             "code" => task.code = value.as_integer().context("`code` is not a number")?,
             "git" => task.git = flag(&value)?,
+            "own_proc" => task.own_proc = flag(&value)?,
             "loopback" => task.loopback = flag(&value)?,
             "asks_in_place" => task.asks_in_place = flag(&value)?,
             "sample" => task.sample = flag(&value)?,
