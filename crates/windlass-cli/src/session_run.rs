@@ -3,17 +3,16 @@
 mod input;
 mod signals;
 
-use crate::out::{self, say};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::flags::SavedFlags;
 
 use futures_util::StreamExt;
 use windlass_core::ask::{About, Answer, Ask};
 use windlass_core::context::How as Room;
 use windlass_core::event::EventKind;
+use windlass_core::flags::SavedFlags;
 use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
 use windlass_core::message::{Message, Role};
@@ -30,6 +29,7 @@ use windlass_host::workspace::Root;
 use crate::args::{AgentArgs, ContractArgs, Format, LimitArgs, OutputArgs};
 use crate::commands::trust::ask_about;
 use crate::failure::Failure;
+use crate::out::{self, say};
 use crate::plan;
 use crate::profile::Profile;
 use crate::programs::with_programs;

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::event::EventKind;
 
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
 use windlass_core::tool::Tool;

@@ -92,26 +92,28 @@ pub struct History {
     ended: bool,
 }
 
+/// Kinds of events that change nothing in the fold but the last number.
+const UNUSED: &[&str] = &[
+    "connection_refused",
+    "denied",
+    "waited",
+    "budget_warned",
+    "validation_started",
+    "patch_proposed",
+    "patch_checked",
+    "patch_applied",
+    "landed",
+    "undone",
+    "redone",
+    "failed_over",
+    "warned",
+];
+
 impl History {
     /// Whether events of a kind, by its name in the log, change anything here but the last number.
     #[must_use]
     pub fn needs(kind: &str) -> bool {
-        !matches!(
-            kind,
-            "connection_refused"
-                | "denied"
-                | "waited"
-                | "budget_warned"
-                | "validation_started"
-                | "patch_proposed"
-                | "patch_checked"
-                | "patch_applied"
-                | "landed"
-                | "undone"
-                | "redone"
-                | "failed_over"
-                | "warned"
-        )
+        !UNUSED.contains(&kind)
     }
 
     /// Takes one durable event of a kind that is not needed.

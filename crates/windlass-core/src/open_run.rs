@@ -122,26 +122,28 @@ pub struct Glance {
     pub last_seq: u64,
 }
 
+/// Kinds of events that change something in a glance.
+const USED: &[&str] = &[
+    "session_opened",
+    "run_started",
+    "run_finished",
+    "asked",
+    "answered",
+    "forked",
+    "queued",
+    "said",
+    "transaction_opened",
+    "kept",
+    "discarded",
+    "iteration_started",
+    "iteration_finished",
+];
+
 impl Glance {
     /// Whether events of a kind, by its name in the log, change anything here but the last number.
     #[must_use]
     pub fn needs(kind: &str) -> bool {
-        matches!(
-            kind,
-            "session_opened"
-                | "run_started"
-                | "run_finished"
-                | "asked"
-                | "answered"
-                | "forked"
-                | "queued"
-                | "said"
-                | "transaction_opened"
-                | "kept"
-                | "discarded"
-                | "iteration_started"
-                | "iteration_finished"
-        )
+        USED.contains(&kind)
     }
 
     /// Takes one more event in.
@@ -209,6 +211,22 @@ mod tests {
         check(&[queued("left", true), said(Message::assistant("left"), None), queued("b", false)], &["left", "b"]);
         check(&[queued("b", false), queued("left", true), said(Message::user("left"), Some(2))], &["b"]);
         check(&[queued("a", false), said(Message::user("a"), None)], &["a"]);
+    }
+
+    #[test]
+    fn a_glance_reads_every_kind_that_changes_it() {
+        assert_eq!(USED.iter().find(|kind| !EventKind::is_known(kind)), None);
+        let mut glance = Glance::default();
+        for line in include_str!("../tests/events.jsonl").lines() {
+            let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+            let mut after = glance.clone();
+            after.apply(&event);
+            if !Glance::needs(event.kind.name()) {
+                let last_seq = after.last_seq;
+                assert_eq!(after, Glance { last_seq, ..glance }, "{line}");
+            }
+            glance = after;
+        }
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use windlass_core::flags::SavedFlags;
 
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent};
 use windlass_core::clock::Timestamp;
 use windlass_core::context::Cause;
 use windlass_core::event::{Event, Order, VERSION};
+use windlass_core::flags::SavedFlags;
 use windlass_core::history::History;
 use windlass_core::id::TraceId;
 use windlass_core::message::Role;

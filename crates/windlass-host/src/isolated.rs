@@ -26,9 +26,9 @@ mod work;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use windlass_core::terms::{Isolation, Terms};
 
 use windlass_core::BoxFuture;
+use windlass_core::terms::{Isolation, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;
-use windlass_core::flags::SavedFlags;
 
 use futures_util::StreamExt;
 use proptest::prelude::*;
 use windlass_core::event::Order;
+use windlass_core::flags::SavedFlags;
 use windlass_core::id::TraceId;
 use windlass_core::message::Message;
 use windlass_core::store::LogWriter;

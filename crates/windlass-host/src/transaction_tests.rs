@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
-use windlass_core::terms::Strategy;
 
 use windlass_core::CancellationToken;
 use windlass_core::id::{RunId, SessionId};
+use windlass_core::terms::Strategy;
 use windlass_core::workspace::{Change, Command, ProcessEnd, Watch};
 
 use super::*;

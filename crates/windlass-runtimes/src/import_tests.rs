@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::io::Cursor;
-use windlass_core::flags::SavedFlags;
 
 use futures_util::StreamExt;
 use serde_json::json;
 use windlass_core::budget::Usage;
+use windlass_core::flags::SavedFlags;
 use windlass_core::history::{History, unpaired};
 use windlass_core::message::{Part, Role};
 use windlass_core::outcome::{Outcome, RunSummary};

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use windlass_core::terms::Isolation;
 
 use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
 use windlass_core::shell::{At, Script};
+use windlass_core::terms::Isolation;
 use windlass_core::tool::{Effect, Touch};
 
 /// A line and what it would touch when the workspace is `/ws` and the home `/home/u`.

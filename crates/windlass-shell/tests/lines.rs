@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use windlass_core::terms::Isolation;
 
 use serde_json::Value;
 use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
+use windlass_core::terms::Isolation;
 use windlass_core::tool::{Effect, Touch};
 
 fn rows(text: &str) -> impl Iterator<Item = Value> {

@@ -1,7 +1,6 @@
 //! `demo`: the real engine, tools and log on a scripted model, in a folder of its own. Nothing it shows was not said
 //! by an event.
 
-use crate::out::say;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -14,6 +13,7 @@ use crate::args::{
     AgentArgs, ContractArgs, DemoArgs, Format, LimitArgs, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs,
 };
 use crate::failure::Failure;
+use crate::out::say;
 use crate::session_run::{Desk, Opening, Which, finish, prepare};
 use crate::{exit, sandboxing};
 

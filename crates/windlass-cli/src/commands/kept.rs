@@ -5,10 +5,10 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::event::EventKind;
 
 use serde_json::json;
 use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;

@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use windlass_core::terms::Isolation;
 
 use serde_json::{Value, json};
 use windlass_core::ask::{Answer, Question};
 use windlass_core::gate::{Decision, Explained, Level, Mode, PermissionGate, Place, Proposal, Rule, Stage, Verdict};
 use windlass_core::message::ErrorCategory;
+use windlass_core::terms::Isolation;
 use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
 use windlass_core::workspace::{Artifacts, Files, Processes};
 use windlass_core::{BoxFuture, CancellationToken};

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use windlass_core::event::EventKind;
 
 use futures_util::StreamExt;
 use serde_json::json;
 use windlass::undo::{UndoableChanges, Wanted};
+use windlass_core::event::EventKind;
 use windlass_core::gate::Mode;
 use windlass_core::id::{CallId, SessionId};
 use windlass_core::image::Swap;

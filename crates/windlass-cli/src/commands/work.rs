@@ -1,6 +1,5 @@
 //! `run`, `chat`, `resume` and `land`: prompts to their end.
 
-use crate::out::say;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,6 +22,7 @@ use super::{answer, block_on, kept};
 use crate::args::{AgentArgs, ChatArgs, ContractArgs, Format, LandArgs, LimitArgs, ResumeArgs, RunArgs};
 use crate::exit;
 use crate::failure::Failure;
+use crate::out::say;
 use crate::plan;
 use crate::run_flags::{RunFlags, over};
 use crate::saved_plan;

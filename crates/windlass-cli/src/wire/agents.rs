@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use windlass_core::event::EventKind;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
+use windlass_core::event::EventKind;
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime};
 use windlass_engine::{NativeOptions, NativeRuntime};

@@ -128,6 +128,32 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
 }
 
 #[test]
+fn an_event_of_a_later_version_is_shown_exported_and_kept() {
+    let place = Place::new();
+    assert_eq!(place.play(HELLO, &[]).code, 0);
+    let session = place.sessions()[0].clone();
+    let (id, log) = (id_of(&session), session.join("events.jsonl"));
+    let good = std::fs::read_to_string(&log).unwrap();
+    let last: Value = serde_json::from_str(good.lines().last().unwrap()).unwrap();
+    let mut newer = last.clone();
+    newer["seq"] = (last["seq"].as_u64().unwrap() + 1).into();
+    newer["kind"] = "hook_ran".into();
+    newer["data"] = serde_json::json!({ "hook": "format", "ms": 7 });
+    std::fs::write(&log, format!("{good}{newer}\n")).unwrap();
+    for command in [&["sessions", "show", &id][..], &["sessions", "show", "--json", &id]] {
+        let output = place.run(command);
+        assert!(output.code == 0 && output.out.contains("hook_ran"), "{command:?}: {} {}", output.out, output.err);
+    }
+    for form in ["jsonl", "markdown", "html", "audit"] {
+        let output = place.run(&["sessions", "export", "--format", form, &id]);
+        assert!(output.code == 0 && output.out.contains("hook_ran"), "{form}: {} {}", output.out, output.err);
+    }
+    let script = place.script(HELLO);
+    assert_eq!(place.run(&["resume", "--script", &script, &id, "x"]).code, 0);
+    assert!(place.log().contains(&newer), "it is kept");
+}
+
+#[test]
 fn a_planted_key_is_in_no_log_no_output_no_artifact_and_no_child() {
     let place = Place::new();
     let key = "sk-planted-0123456789abcdef";

@@ -7,11 +7,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::terms::{Isolation, Strategy};
 
 use windlass_core::CancellationToken;
 use windlass_core::clock::Timestamp;
 use windlass_core::id::{RunId, SessionId};
+use windlass_core::terms::{Isolation, Strategy};
 use windlass_core::workspace::*;
 use windlass_host::exec::child_env;
 use windlass_host::isolated::{Shelf, Transactions, landing_was_told, recover_landings, untold_landings};

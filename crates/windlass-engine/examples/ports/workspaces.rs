@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use windlass_core::terms::{Isolation, Strategy, Terms};
 
 use serde_json::json;
 use windlass_core::BoxFuture;
 use windlass_core::outcome::{FailReason, Outcome};
+use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;

@@ -4,13 +4,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use windlass_core::flags::SavedFlags;
 
 use futures_util::FutureExt;
 use tokio::sync::OwnedMutexGuard;
 use windlass_core::ask::{Answer, AnsweredBy, Ask};
 use windlass_core::budget::Limit;
 use windlass_core::event::EventKind;
+use windlass_core::flags::SavedFlags;
 use windlass_core::gate::{PermissionGate, Place};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::{Message, ToolCall};

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass_core::terms::{Strategy, Terms};
 
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
+use windlass_core::terms::{Strategy, Terms};
 use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};

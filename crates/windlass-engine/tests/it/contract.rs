@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use windlass_core::terms::{Strategy, Terms};
 
 use serde_json::json;
 use windlass_core::BoxFuture;
@@ -12,6 +11,7 @@ use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RefusalCategory, RunSummary};
 use windlass_core::runtime::RunMode;
+use windlass_core::terms::{Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, Validator, ValidatorError};
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};

@@ -2,7 +2,6 @@
 //! other.
 
 use std::sync::{Arc, Mutex};
-use windlass_core::terms::SandboxTier;
 
 use serde_json::{Value, json};
 use windlass_core::BoxFuture;
@@ -13,6 +12,7 @@ use windlass_core::gate::{Level, Mode, Rule, Verdict};
 use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolCall, ToolResult};
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
+use windlass_core::terms::SandboxTier;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
 use windlass_engine::{OnAsk, Open};
 

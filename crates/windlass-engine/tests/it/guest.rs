@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use windlass_core::terms::{Strategy, Terms};
 
 use futures_util::StreamExt;
 use serde_json::json;
@@ -16,6 +15,7 @@ use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
+use windlass_core::terms::{Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_engine::testing::{FnTool, call, says};
 use windlass_engine::{Delivery, Engine, Open, Request};

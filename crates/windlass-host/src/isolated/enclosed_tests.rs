@@ -6,13 +6,13 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use windlass_core::terms::{Isolation, Strategy};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use windlass_core::CancellationToken;
 use windlass_core::clock::Timestamp;
 use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
 use windlass_core::id::{RunId, SessionId};
+use windlass_core::terms::{Isolation, Strategy};
 
 use super::*;
 use crate::sandbox::test_helper::helper;

@@ -6,10 +6,10 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use windlass_core::terms::Strategy;
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use windlass_core::terms::Strategy;
 
 /// How much all kept copies may take, and for how long they are kept.
 pub const MAX_BYTES: u64 = 10 << 30;

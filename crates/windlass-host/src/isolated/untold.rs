@@ -3,9 +3,9 @@
 
 use std::io::Write;
 use std::path::Path;
-use windlass_core::terms::Strategy;
 
 use serde::{Deserialize, Serialize};
+use windlass_core::terms::Strategy;
 use windlass_core::workspace::Landed;
 
 use super::shelf::{Shelf, ShelfError, Slot};

@@ -2,13 +2,13 @@
 //! nothing.
 
 use std::sync::Arc;
-use windlass_core::terms::MeteringKind;
 
 use windlass_core::budget::{Limit, Price, Usage};
 use windlass_core::enclosure::Enclosure;
 use windlass_core::provider::ProviderError;
 use windlass_core::runtime::{Account, Outlet};
 use windlass_core::store::StoreError;
+use windlass_core::terms::MeteringKind;
 use windlass_core::{BoxFuture, CancellationToken};
 
 /// Where the model traffic of a run goes, and who counts it.

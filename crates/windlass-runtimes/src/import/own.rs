@@ -3,9 +3,9 @@
 //! counts here.
 
 use std::collections::BTreeMap;
-use windlass_core::flags::SavedFlags;
 
 use windlass_core::event::{Event, EventKind, Line, Order, read_line};
+use windlass_core::flags::SavedFlags;
 use windlass_core::id::SessionId;
 use windlass_core::open_run::Glance;
 

@@ -2,12 +2,12 @@
 //! result before the conversation goes on; one that has none is closed as interrupted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use windlass_core::flags::SavedFlags;
 
 use serde_json::Value;
 use windlass_core::budget::{Spent, Usage};
 use windlass_core::clock::Timestamp;
 use windlass_core::event::EventKind;
+use windlass_core::flags::SavedFlags;
 use windlass_core::gate::Verdict;
 use windlass_core::id::{CallId, RunId};
 use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};

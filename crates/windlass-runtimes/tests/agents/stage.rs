@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use windlass_core::terms::Isolation;
 
 use serde_json::Value;
 use windlass_core::ask::{Answer, Ask};
@@ -17,6 +16,7 @@ use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
 use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
+use windlass_core::terms::Isolation;
 use windlass_core::tool::{Admitted, Effect, Exposure, ForeignCall, Seen, ToolOutput, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;

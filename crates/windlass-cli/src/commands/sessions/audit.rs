@@ -106,6 +106,7 @@ fn told_of_landing(kind: &EventKind) -> Option<Told> {
             ("engine", "ended the run", more)
         }
         EventKind::SessionClosed {} => ("engine", "closed the session", json!({})),
+        EventKind::Unknown(event) => ("engine", "logged an event of a later version", json!({ "kind": event.kind })),
         _ => return None,
     })
 }

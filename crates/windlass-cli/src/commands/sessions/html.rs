@@ -224,16 +224,11 @@ fn note(kind: &EventKind) -> Option<(&'static str, String)> {
         EventKind::Redone { files, .. } => ("note", format!("done again: {}", files.join(", "))),
         EventKind::Compacted { .. } => {
             let summary = super::summary(kind).unwrap_or_default();
-            (
-                "note",
-                format!(
-                    "older messages made room for a summary:
-{summary}"
-                ),
-            )
+            ("note", format!("older messages made room for a summary:\n{summary}"))
         }
         EventKind::ModelSwitched { from, to } => ("note", format!("the model is now {to} (was {from})")),
         EventKind::Warned { text, .. } => ("bad", text.clone()),
+        EventKind::Unknown(event) => ("note", format!("{} {}", event.kind, event.data)),
         _ => return None,
     })
 }

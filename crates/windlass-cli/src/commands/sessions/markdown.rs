@@ -38,6 +38,9 @@ pub(super) fn event(event: &Event) -> String {
             let (word, detail, _) = explain(outcome, &event.session, None);
             format!("*{word}, {} steps* {detail}\n\n", totals.steps)
         }
+        EventKind::Unknown(event) => {
+            format!("**{}**\n\n{}\n", event.kind, fenced(&format!("{:#}", event.data), "json"))
+        }
         _ => String::new(),
     }
 }

@@ -130,6 +130,7 @@ fn line(event: &Event) -> Option<String> {
             let (word, detail, _) = explain(outcome, &event.session, None);
             format!("{word} after {} steps and {ms} ms {detail}", totals.steps)
         }
+        EventKind::Unknown(event) => format!("{} {}", event.kind, first_line(&event.data.to_string(), 160)),
         _ => return None,
     })
 }
