@@ -424,7 +424,7 @@ impl<'a> Supervisor<'a> {
             if strays.is_empty() || until < Instant::now() {
                 return;
             }
-            processes::signal_all(&strays, libc::SIGKILL);
+            strays.iter().for_each(|pid| sys::kill(*pid, libc::SIGKILL));
             std::thread::sleep(Duration::from_millis(1));
         }
     }
