@@ -280,7 +280,9 @@ mod tests {
         assert_eq!((json["tier"].as_str(), json["namespaces"]["why"].as_str()), (Some("broker"), Some("refused")));
         assert_eq!((json["broker"]["ok"].as_bool(), json["landlock_version"].as_u64()), (Some(true), Some(7)));
         assert!(json["not_held"].as_array().unwrap().len() > 2);
-        assert_eq!(report(true, true, Tier::Broker).json()["not_held"].as_array().unwrap().len(), 0);
+        // In a container the first tier does not hold everything either.
+        let first = not_held(Tier::Namespaces, true).len();
+        assert_eq!(report(true, true, Tier::Broker).json()["not_held"].as_array().unwrap().len(), first);
     }
 
     #[test]
