@@ -65,10 +65,11 @@ pub(super) fn run(suite: &Suite, podman: &Podman, root: &Path, folder: &Path, lo
     })
 }
 
-/// The attacks are left out as they are in `cargo xtask test`, where they are a stage of their own.
-const INSIDE: &str = "mkdir -p \"$HOME\" && exec /wl/cargo-nextest nextest run --no-fail-fast --color never \
+/// The attacks are left out as they are in `cargo xtask test`, where they are a stage of their own. The shell stays the
+/// first process: it waits for orphans, which would fill the container's limit of processes.
+const INSIDE: &str = "mkdir -p \"$HOME\" && /wl/cargo-nextest nextest run --no-fail-fast --color never \
     --binaries-metadata /suite/binaries.json --cargo-metadata /suite/cargo.json --tool-config-file rows:/suite/runner.toml \
-    -E 'not test(every_attack_is_stopped_and_everyday_work_goes_through)' 2>&1";
+    -E 'not test(every_attack_is_stopped_and_everyday_work_goes_through)' 2>&1; exit $?";
 
 /// Builds every test program, and writes down where they are.
 fn build(root: &Path, shared: &Path) -> Result<()> {
