@@ -114,7 +114,7 @@ pub struct Question {
     pub options: Vec<String>,
 }
 
-/// Who answered an ask.
+/// The origin of an answer to an ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnsweredBy {
@@ -122,7 +122,7 @@ pub enum AnsweredBy {
     Person,
     /// The flag `--yes`.
     YesFlag,
-    /// What is to be done when nobody can answer.
+    /// The setting for asks that no person can answer.
     Policy,
     /// The engine, because the ask was cancelled, abandoned or expired. Also what a value of a later version reads as.
     #[serde(other)]

@@ -72,21 +72,21 @@ pub enum Outcome {
 /// The end of a run: what the terminal event, the result of a run and the JSON output say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it changed, without diffs.
+    /// Changed files, without diffs.
     pub files: Vec<FileChange>,
-    /// What it spent.
+    /// Iterations, steps, tokens and money spent.
     pub totals: Spent,
-    /// How long it took without waiting for a person, in milliseconds.
+    /// Duration in milliseconds, without the time spent waiting for a person.
     pub ms: u64,
-    /// What a landing rests on.
+    /// Verdicts of the validators on exactly the tree that lands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
     /// Tests, scripts and configs of validators that the run changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judge_changed: Vec<String>,
-    /// What it was allowed to spend.
+    /// The budget of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Budget>,
     /// The name of the copy that was kept.

@@ -32,7 +32,7 @@ impl Isolation {
     }
 }
 
-/// How the tree is made that a run works on.
+/// The way the tree of a run is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -76,7 +76,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// What the sandbox lets commands do with the workspace.
+/// The access of sandboxed commands to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxLevel {
@@ -144,7 +144,7 @@ impl SandboxTier {
     }
 }
 
-/// How the spending of an agent is known.
+/// The source of an agent's spending figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MeteringKind {
@@ -158,7 +158,7 @@ pub enum MeteringKind {
     None,
 }
 
-/// How the calls of an agent are judged.
+/// The point at which an agent's calls are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateKind {
@@ -203,21 +203,21 @@ impl fmt::Display for NetworkTerms {
 pub struct Terms {
     /// On the user's own tree or on a copy.
     pub isolation: Isolation,
-    /// How the tree is made.
+    /// The way the tree is made.
     pub strategy: Strategy,
-    /// What commands may do with the workspace.
+    /// The access of commands to the workspace.
     pub sandbox: SandboxLevel,
-    /// What confines commands. `none` with another sandbox level than `full` means that commands are refused.
+    /// The mechanisms that confine commands. `none` with another sandbox level than `full` means that commands are refused.
     #[serde(default, skip_serializing_if = "SandboxTier::is_none")]
     pub tier: SandboxTier,
     /// Things that commands can still see or do outside the workspace, one phrase each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_held: Vec<String>,
-    /// How spending is known.
+    /// The source of the spending figures.
     pub metering: MeteringKind,
-    /// How calls are judged.
+    /// The point at which calls are judged.
     pub gate: GateKind,
-    /// What commands can reach.
+    /// The network that commands can reach.
     pub network: NetworkTerms,
     /// The version of the agent, where it is a foreign one and its version is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
